@@ -10,7 +10,7 @@ UNITS = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 
 
 def point(text: str | None, option: str) -> str | None:
-    """Return the time in UTC that a person typed as a date, a time or an age: `2026-05-31T00:00:00.000000Z`.
+    """Convert a date, a time or an age to a time in UTC, such as `2026-05-31T00:00:00.000000Z`, and return it.
 
     Args:
         text: what was typed, such as `12h` for 12 hours ago; for `None`, `None` is returned.

@@ -317,7 +317,7 @@ class Retold:
         return seq
 
     def _reference(self, item: Item, seqs: list[int], *, new: bool) -> Any:
-        """Return the value that stands for an item in the stored request: the seqs of the item's entries.
+        """Return what is stored in place of an item of a request: the seqs of the item's entries.
 
         If these entries do not contain the whole item, return the item itself.
 

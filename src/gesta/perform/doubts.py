@@ -161,8 +161,8 @@ async def _asked(tool: Tool, given: tuple[Any, ...], name: str) -> Any:
 async def _reconcile(agent: Agent, call: OpenCall, live: LiveRun, *, over: bool) -> None:
     """Ask the tool's `reconcile` about a call in doubt, and write its answer.
 
-    If `reconcile` raises or is too slow, the call stays in doubt, and an entry says so. No second such entry is written
-    before the attempt is known to have ended.
+    If `reconcile` raises or is too slow, the call stays in doubt, and an entry says so: once while the attempt may be
+    running, and once after it has ended.
 
     Args:
         over: whether the last attempt has certainly ended.

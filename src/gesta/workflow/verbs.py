@@ -257,7 +257,9 @@ class Verbs(ProgramTurn):
         why: str | None = None,
         causes: Sequence[Cause] = (),
     ) -> str:
-        """Return one of the options, and write it as a decision. A decision on record under `name` is returned again.
+        """Return one of the options, and write it as a decision.
+
+        If a decision is on record under `name`, return the option that was chosen then.
 
         Args:
             choice: the option to return; without it, an option is drawn at random.

@@ -74,11 +74,11 @@ class Agent(Messages):
     # responders
 
     def entity_responders(self) -> list[tuple[Entity, Callable[[Said], Any]]]:
-        """Return the methods that respond as agent, model and user, each with that entity, in the order of use."""
+        """Return pairs of a responder (agent, model, user) and its method, in the order in which a task asks them."""
         return [(entity, getattr(self, name)) for entity, name in RESPONDERS.items()]
 
     def entity_responders_async(self) -> list[tuple[Entity, Callable[[Said], Any]]]:
-        """Return the asynchronous methods that respond as agent, model and user; see `entity_responders`."""
+        """Return pairs of a responder (agent, model, user) and its asynchronous method; see `entity_responders`."""
         return [(entity, getattr(self, f"{name}_async")) for entity, name in RESPONDERS.items()]
 
     def agent_response(self, msg: Said = None) -> ChatDocument | None:

@@ -73,11 +73,11 @@ def _own(document: Document) -> str:
 
 
 def _ending(error: Any, messages: list[Any]) -> tuple[Reason, Error | None]:
-    """Return why the last turn ended, and its error: `answered` if the last message is an answer, else `limit`.
+    """Return the reason why the last turn ended, and the turn's error.
 
     Args:
         error: the error that stopped the pipeline, if any. Then the reason is `failed`.
-        messages: all messages of the run.
+        messages: all messages of the run. The reason is `answered` if the last one is an answer, else `limit`.
     """
     if error:
         return "failed", Error(type="pipeline", message=error if isinstance(error, str) else "See the note `error`.")

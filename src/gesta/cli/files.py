@@ -70,11 +70,11 @@ def verify(options: VerifyOptions) -> int:
 
 
 def _broken(broken: set[str], runs: set[str]) -> str:
-    """Return a sentence with the number of changed runs, and the number of missing runs.
+    """Return a text with the number of changed runs, and the number of missing runs.
 
     Args:
-        broken: ids of the runs with a flaw.
-        runs: ids of all runs in the record.
+        broken: ids of the runs that are changed or missing.
+        runs: ids of all runs in the record. A broken run that is not among these is missing.
     """
     if not runs:
         return "It is not whole."

@@ -112,9 +112,9 @@ async def _lines(record: Record, row: RunRow, form: str, options: LogOptions) ->
 
 
 def _cells(form: str, made: Form, *, everything: bool) -> Iterator[Cells]:
-    """Yield the cells of each row. The last cell also shows the annotations of the row.
+    """Yield the cells of each row. The last cell also shows the row's annotations (names with values).
 
-    Unless `everything` is set, annotations that are the same as in the row before are left out.
+    In the form `activity`, annotations that are the same as in the row before are left out, unless `everything` is set.
     """
     before = dict[str, Any]()
     for row in made.rows:

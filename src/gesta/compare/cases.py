@@ -128,7 +128,10 @@ async def accepted(case: Case, agent: Agent) -> Case:
 
 
 def _kept(before: Sequence[Entry], after: Sequence[Entry]) -> list[Entry]:
-    """Return the new entries, but keep the old entry where the two are equal. So fewer lines of the file change."""
+    """Return `after`, with the entry of `before` in place of each entry that a comparison finds equal.
+
+    Equal entries may have other times. Keeping the old ones changes fewer lines of the case file.
+    """
     pairs = zip(before, after, strict=True)
     return [new if difference(old, new) is not None else old for old, new in pairs]
 

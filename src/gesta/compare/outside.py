@@ -103,9 +103,9 @@ def from_outside(entries: Sequence[Entry], entry: Entry) -> bool:
 
 
 def _told(content: ToolResultContent) -> bool:
-    """Return whether a result came from a tool: it has an error that the tool raised, or is a copy of another result.
+    """Return whether a failed result came from outside: it contains an error, or is a copy of another result.
 
-    Returns `False` for a placeholder, which the agent's code writes if a result is missing.
+    Return `False` for a placeholder, which the agent's code writes if a result is missing.
     """
     return content.error is not None or content.copy_of is not None
 
@@ -117,9 +117,9 @@ def opens(entries: Sequence[Entry], entry: Entry) -> bool:
 
 
 def _uncaused(entries: Sequence[Entry], entry: Entry) -> bool:
-    """Return whether an entry in a turn has no causes and no annotations.
+    """Return whether an entry has no causes and no annotations, and is in no span inside its turn.
 
-    Returns `False` for the message that opened the turn, and for an entry in a span inside the turn.
+    Return `False` for the message that opened the turn.
     """
     direct = begins_turn(entries[entry.span - 1]) and not opens(entries, entry)
     return direct and not entry.causes and not entry.annotations

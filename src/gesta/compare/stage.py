@@ -5,7 +5,8 @@ one at its place. At the first difference the writing process is stopped, as if 
 tool's result is returned if it is the next recorded entry; otherwise the process is stopped too. `replaying` then
 decides how to continue.
 
-An attempt is the entry that says that a tool is about to run. A lease is the right to write a run. A letter is a
+An attempt is the entry that says that a tool is about to run. If the process dies then, the tool's function
+`reconcile` is asked later whether the attempt had its effect. A lease is the right to write a run. A letter is a
 message to a run, such as an approval, from another process. The seq of an entry is its number in the run. Writes are
 collected in a journal before they are committed.
 """
@@ -106,13 +107,13 @@ class Stage:
         self._add(entry, msgspec.structs.replace(row, run=entry.shared_from or entry.run))
 
     def back(self, head: int) -> list[tuple[Entry, Row]]:
-        """Remove the replayed entries after the seq `head`, and return them for `forth`."""
+        """Remove the replayed entries after the seq `head`, and return them; `forth` appends them again."""
         gone = list(zip(self.made[head:], self._rows[head:], strict=True))
         del self.made[head:], self._rows[head:]
         return gone
 
     def forth(self, gone: list[tuple[Entry, Row]]) -> None:
-        """Add the entries again that `back` removed."""
+        """Append `gone`, the entries that `back` removed, to the replayed entries again."""
         for entry, row in gone:
             self._add(entry, row)
 
@@ -200,7 +201,7 @@ class Stage:
         """Do nothing: the record already says which processes have ended."""
 
     async def adopt(self, by: str) -> None:
-        """Do nothing: only the copy of a record must be adopted before it is used."""
+        """Do nothing: only a copied record needs a person's decision that it replaces its original."""
 
     def keep(self) -> Callable[[], None]:
         """Return a function that does nothing: no other process asks whether this process is still running."""
@@ -234,9 +235,9 @@ class Stage:
         return found
 
     def _key(self, entry: Entry) -> str:
-        """Return the key under which the inbox holds the letter that became an entry.
+        """Return the key of a letter in the inbox. `entry` is the recorded entry that was made from the letter.
 
-        This is the entry's seq. For a late tool result it is a name that contains the seq of the call's last attempt.
+        The key is the entry's seq. For a late tool result it is a name with the seq of the call's last attempt.
         """
         of = entry.content.call if isinstance(entry.content, ToolResultContent) else None
         tried = [
@@ -257,7 +258,7 @@ class Stage:
         return []
 
     async def foreign(self) -> Foreign:
-        """Return an empty result: the stage has no tables."""
+        """Return no objects of other programs: the stage is in memory and has no tables."""
         return Foreign()
 
     async def close(self) -> None:
@@ -291,9 +292,9 @@ class Stage:
         return entry.content
 
     async def result(self, attempt: int) -> ToolResultContent:
-        """Return the result of an attempt, after the replay has reached the recorded result.
+        """Wait until the replay has reached the recorded result of an attempt, and return this result.
 
-        Raises WriteFailed if the replay cannot reach it.
+        Raises WriteFailed if there is no such result, or if the replay cannot reach it.
         """
         entry = self._results.get(attempt)
         if entry is None or not await self.comes(entry.seq - 1):
@@ -322,8 +323,8 @@ class Stage:
     async def settled(self, attempt: int) -> Any:
         """Return the recorded answer of a tool's `reconcile` function about an attempt.
 
-        That `reconcile` could not tell is recorded only once. After that entry, further calls return `Unknown()`.
-        Raises WriteFailed if the record has no answer here.
+        If that function could not tell, this is recorded only once: return the recorded text the first time, and
+        `Unknown()` after that. Raises WriteFailed if the record has no answer here.
         """
         content = self.coming()
         if isinstance(content, ResolutionContent) and content.of == attempt and content.by.startswith(RECONCILED):

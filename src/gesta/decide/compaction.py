@@ -27,7 +27,7 @@ def too_large(agent: Agent, state: RunState) -> bool:
 
 
 def old_results(agent: Agent, state: RunState, prompt: Prompt) -> list[CompactionContent]:
-    """Return a compaction for each old tool result to leave out; none if all together would free too few tokens."""
+    """Return a compaction for each old tool result to leave out; an empty list if they would free too few tokens."""
     rule = agent.policy.compact
     assert rule is not None
     places, found = list(_results(rule, prompt)), list[CompactionContent]()

@@ -152,7 +152,7 @@ class LineReader(ABC):
 
     @abstractmethod
     def counts(self, part: str) -> bool:
-        """Return whether a marker starts `part` here, or is only text.
+        """Return whether a marker of `part` starts that part here. If not, the marker is only text.
 
         The method is not called inside an answer.
         """
@@ -186,7 +186,7 @@ class LineReader(ABC):
         return 0 if whole or FENCE_SO_FAR.fullmatch(line) is None else None
 
     def body(self, text: str) -> None:
-        """Add text to the current part of the reply. Only an answer may get more than one line at once."""
+        """Add text to the current part of the reply. Outside an answer, the text is at most one line."""
         self._tell(self.part, self._words().add(text))
 
     def stop(self) -> None:

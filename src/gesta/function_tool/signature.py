@@ -272,9 +272,10 @@ def _referenced(schema: Any, defs: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _may_be(value: Any, schema: Any, defs: Mapping[str, Any], deep: int = 1) -> bool:
-    """Return whether a value may fit a schema, judged by JSON types, fixed values and required members.
+    """Return whether a value may fit a schema. Only JSON types, listed values and required members are checked.
 
     Args:
+        defs: the schemas that `$ref` points to.
         deep: how many levels of nested members are checked.
     """
     schema = _referenced(schema, defs)

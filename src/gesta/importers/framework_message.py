@@ -287,7 +287,7 @@ def _inside(part: dict[str, Any]) -> dict[str, Any] | None:
 
 
 def _called(members: Members, oddities: Oddities) -> tuple[list[Made], Any]:
-    """Remove the calls of a message, wherever the message holds them.
+    """Remove the tool calls from `members` (of a message), and return them.
 
     Returns:
         The calls, and the members of `additional_kwargs` (a dict of LangChain's messages) that are not calls.

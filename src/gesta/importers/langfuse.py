@@ -194,9 +194,9 @@ class _Run:
         return _told({**left, "metadata": _told(metadata) if isinstance(metadata, dict) else metadata})
 
     def _doubled(self) -> Any:
-        """Return what the trace's own list of observations states beyond the file's main list of them.
+        """Return the parts of the trace's member `observations` that differ from the file's main list of observations.
 
-        Return `None` if it states nothing more.
+        Return `None` if there are none.
         """
         given = self._trace.get("observations")
         if not isinstance(given, list):

@@ -1,11 +1,11 @@
-"""A pruned (removed) run leaves a tombstone, an entry that says which entries were removed, by whom and why.
+"""A pruned (removed) run leaves a tombstone: the facts about it that remain on record, such as its id and length.
 
-A record is the store of all runs; a run is the list of an agent's entries. Tombstones are entries of a special run
-about the record itself. They are written in the commit that removes the runs. The special run also contains holds,
-which protect runs from being pruned.
+A record is the store of all runs; a run is the list of an agent's entries. When runs are pruned, the same commit writes
+one entry, which contains their tombstones and says which entries were removed, by whom and why. Such entries are in a
+special run about the record itself. The special run also contains holds, which protect runs from being pruned.
 
 A pos is the number of an entry in the whole store. Each pos is used once, in order, without a gap. So if a pos is
-missing and no tombstone names it, entries were removed by hand.
+missing and no such entry names it, entries were removed by hand.
 """
 
 from typing import TypeVar
@@ -105,7 +105,7 @@ async def holds(store: Store) -> dict[str, Hold]:
 
 
 async def unexplained(store: Store) -> Places:
-    """Return the pos numbers that are missing and in no tombstone, as ranges. Cost: reads the pos of all entries."""
+    """Return the pos numbers that are missing though no pruning is recorded, as ranges. Cost: reads every pos."""
     missing: Places = [(int(first), int(last)) for first, last in (await store.sql(GAPS)).rows]
     if not missing:
         return []

@@ -151,7 +151,7 @@ def _content(message: Message) -> str | list[dict[str, Any]]:
 
 
 def _words(message: Message) -> str:
-    """Return the text of a message and of its parts. Notes replace the parts that are not text."""
+    """Return the text of a message and of its parts. A short note replaces each part that is not text."""
     if not message.parts:
         return message.text
     texts = [_text(part) for part in message.parts]

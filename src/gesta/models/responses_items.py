@@ -110,7 +110,7 @@ def thought_of(item: dict[str, Any]) -> str:
 
 
 def call_of(item: dict[str, Any], member: str) -> ReplyCall | None:
-    """Return the tool call in an item; `None` if the item has no name, no arguments and no id.
+    """Return the tool call in an item; `None` if name, arguments and id are all missing.
 
     Args:
         member: name of the member with the arguments. The free text of a member `input` becomes an argument `input`.

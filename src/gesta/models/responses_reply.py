@@ -93,7 +93,7 @@ class _Voice:
         self._silent = False
 
     def say(self, place: tuple[int, int, int], text: str) -> list[Delta]:
-        """Return the next piece as deltas for listeners. Once a piece came out of order, return only empty lists.
+        """Return the next piece as deltas for listeners. After a piece that is out of order, all lists are empty.
 
         Args:
             place: number of the item and numbers of the part in it. Pieces must come in ascending order of these.
@@ -158,7 +158,11 @@ class ResponsesParser(Incoming):
         return self._final is not None or self.marked
 
     def take_whole(self, body: Any, data: bytes) -> None:
-        """Read a reply that is one JSON value.
+        """Read a reply that is one JSON value. `reply` returns it afterwards.
+
+        Args:
+            body: the decoded value.
+            data: the bytes of the value, which an error message quotes.
 
         Raises:
             ModelFault: the value is an error or has no output; type `background` if the provider has not finished it
@@ -180,7 +184,8 @@ class ResponsesParser(Incoming):
     def take_event(self, event: Any, name: bytes) -> list[Delta]:
         """Read one decoded event of a stream, and return its deltas.
 
-        Raises ModelFault if the event reports an error.
+        `name` is the event's name in the stream. It is used if the event has no `type`. Raises ModelFault if the event
+        reports an error.
         """
         return self._event(event, name.decode("utf-8", "replace"))
 
@@ -299,9 +304,10 @@ class ResponsesParser(Incoming):
         If no item matches, a new item is added and returned.
 
         Args:
-            event: the event, with the index and, for a piece, the id.
-            item: the item in the event, with its id; empty for a piece.
-            added: whether the event says that the item begins (`True`) or is done (`False`); `None` for a piece.
+            event: the event. It has the item's index; if it is only a piece of an item, also the item's id.
+            item: the item in the event, with its id; empty if the event is only a piece.
+            added: `True` if the event says that the item begins, `False` if it says that the item is done, `None` if it
+                is only a piece.
         """
         id, index = item.get("id") or event.get("item_id"), event.get("output_index")
         id, index = id if isinstance(id, str) else None, index if isinstance(index, int) else None

@@ -26,7 +26,7 @@ _QUEUES: RunVar[WeakValueDictionary[str, anyio.Lock]] = RunVar("gesta_queues")
 
 
 def queue_of(record: int, run: str) -> anyio.Lock:
-    """Return the lock that makes messages to one run begin their turns one after another, in this event loop.
+    """Return the lock that is held during a turn, so that a run has one turn at a time in this event loop.
 
     Args:
         record: a number that names the opened record in this process.

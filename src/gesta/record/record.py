@@ -160,10 +160,11 @@ class Record(Inbox):
     def _followed(
         self, agent: Agent[T], opening: Opening, *, joins: bool
     ) -> tuple[Callable[[], Awaitable[Outcome[T]]], Callable[[], Awaitable[Follower]]]:
-        """Return two functions: one runs the turn of a message, and the other returns the follower of that turn.
+        """Return two functions: one runs the turn of a message, the other returns a reader of that turn's events.
 
         Args:
-            joins: whether to follow the turn of the message if another process is running it.
+            opening: the turn to begin, with its message.
+            joins: whether to wait for the turn if another process is running it.
         """
         opened = OpenedTurn(opening.key)
 

@@ -2,7 +2,7 @@
 
 A record is the store of all runs. A node is an entry that the explanation shows. The seq of an entry is its number in
 its run. The sources of an entry may be in other runs, such as a child run, or the run in which a task was planned.
-Other runs are read only if they contain sources.
+Other runs are read only if they contain sources. A `State` holds the entries read so far, with the sources of each.
 """
 
 from collections.abc import Awaitable, Callable
@@ -62,8 +62,8 @@ async def explain_from(state: State, run: str, seq: int | None, read_run: ReadRu
     """Return the explanation of one entry of a run, as `explain_run` does, from entries that were read before.
 
     Args:
-        state: the state that `Lineage` made of the run's entries, at least up to the entry. Entries of other runs are
-            added to it.
+        state: holds the entries of the run, at least up to the explained entry. Entries of other runs
+            are added to it.
         run: id of the run.
         seq: seq of the entry; `None` for the default, see `explain_run`.
         read_run: returns all entries of another run.
@@ -86,7 +86,7 @@ async def explain_from(state: State, run: str, seq: int | None, read_run: ReadRu
 
 
 async def all_nodes(record: Record, run: str | None = None) -> tuple[tuple[Node, ...], State]:
-    """Return the nodes of a run with their sources in other runs, and the `Lineage` state of all entries read.
+    """Return the nodes of a run with their sources in other runs, and the state with all entries that were read.
 
     Args:
         run: id of the run; `None` for all runs.

@@ -110,7 +110,7 @@ class Row(Struct, frozen=True):
 
 
 class Call(Struct):
-    """A tool call, in the run that made it or in a fork that shares it."""
+    """A tool call as one run sees it: the run that made the call, or a fork that shares it."""
 
     groups: list[str]
     counted: bool
@@ -200,7 +200,7 @@ class Stats:
                 self._worked(row, told, run, counted=counted)
 
     def _begun(self, run: str) -> Standing:
-        """Make the state of a run when its first row is read, and return it. A fork begins with its base's model."""
+        """Make and return the state of a run at its first row. A fork starts with the model that its base used."""
         line, found = [run], None
         while (base := self._bases.get(line[-1])) is not None and base.run not in line:
             found = self._runs.get(base.run)
@@ -216,7 +216,7 @@ class Stats:
         return found
 
     def _of(self, row: Row, model: str) -> list[Numbers]:
-        """Return a list with the counts of the group that `row` belongs to; an empty list if the groups are tools."""
+        """Return a list with the counts of a row's day, agent or `model`; an empty list if the groups are tools."""
         names = {"day": row.at[:10], "agent": self._agents.get(row.run, UNKNOWN), "model": model}
         return [self.groups.setdefault(names[self.by], Numbers())] if self.by in names else []
 
@@ -314,7 +314,7 @@ def _speaks(run: Standing, seq: int, model: str) -> None:
 
 
 def _marked(said: str | msgspec.Raw | None) -> bool:
-    """Return whether the notes stored with an entry (JSON) say that it is a copy of another entry."""
+    """Return whether `said`, JSON notes stored with an entry, mark it as a copy of another entry."""
     try:
         return said is not None and _MARK.decode(said).origin is not None
     except (msgspec.MsgspecError, RecursionError):
@@ -322,7 +322,7 @@ def _marked(said: str | msgspec.Raw | None) -> bool:
 
 
 def _known(run: Standing, seq: Any) -> Call | None:
-    """Return the call `seq` of a run or of its base; `None` if there is none."""
+    """Return the tool call whose entry in a run has this seq; `None` if there is none. The base may have made it."""
     if not isinstance(seq, int):
         return None
     found = run.calls.get(seq)
@@ -332,7 +332,7 @@ def _known(run: Standing, seq: Any) -> Call | None:
 
 
 def _call(run: Standing, told: Told) -> Call | None:
-    """Return the call that a result belongs to, by seq or provider's id, else the oldest call without a result."""
+    """Return the call of `told`, a tool result: by seq or provider's id, else the oldest call without a result."""
     if told.outcome == "late":
         return None
     if isinstance(told.call, int):

@@ -151,6 +151,7 @@ class Exporter:
         """Make spans of the entries after the stored place, and send them.
 
         Args:
+            folding: makes spans of entries.
             last: position in the record after which to stop; `None` to go on without end.
         """
         rows = 0

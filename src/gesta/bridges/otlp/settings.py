@@ -138,9 +138,16 @@ def _named(given: Mapping[str, str]) -> bool:
 
 
 def _address(signal: Signal, base: str, said: str | None, given: Mapping[str, str]) -> str:
-    """Return the address for a signal: from the signal's own variable, or the base address with the signal's path.
+    """Return the address to which a signal is sent; an empty text if it is not sent.
 
-    An empty text means that the signal is not sent. Raises TracingError if the address is not an HTTP address.
+    Args:
+        signal: `traces` or `metrics`; its path is appended to `base`.
+        base: the address to use if the signal has no variable of its own.
+        said: the endpoint that the program passed. If there is one, the signal's own variable is ignored.
+        given: the environment variables.
+
+    Raises:
+        TracingError: the address is not an HTTP address.
     """
     if given.get(f"OTEL_{signal.upper()}_EXPORTER", "otlp") == "none":
         return ""

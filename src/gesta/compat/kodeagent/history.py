@@ -136,7 +136,7 @@ class HistoryFormatter(ABC):
         return self._format_user_or_generic(msg, extra_metadata=self._get_extra_metadata(msg))
 
     def view(self, msg: ChatMessage, args: Mapping[str, Any]) -> ChatMessage:
-        """Return the message that hooks receive for a recorded call. Here it is `msg`; a subclass may change it."""
+        """Return the message that hooks receive for a recorded call with these `args`: `msg`, or a subclass's own."""
         return msg
 
     def _generate_tool_call_id(self, msg: ChatMessage | None = None) -> str:
@@ -204,7 +204,7 @@ class HistoryFormatter(ABC):
         state: State,
         on_record: tuple[Call, int, Message] | None = None,
     ) -> Iterator[Sent]:
-        """Yield one message. If it calls a tool or was made from a recorded call, also yield the call's result."""
+        """Yield a message, and the result of its call, if any. `on_record`: the recorded call, its seq, its result."""
         msg = msgspec.structs.replace(msg, state=state)
         made = _merged({}, self.pydantic_to_dict(msg))
         call = _call(made, msg, on_record[0] if on_record else None)
@@ -229,7 +229,7 @@ class HistoryFormatter(ABC):
         state["last_tool_call_id"], state["pending_tool_call"] = None, False
 
     def _answer(self, made: LLMMessage, answer: ChatMessage, sources: tuple[int, ...]) -> Sent:
-        """Return a tool result as a tool message, or as a user message if its call was not sent as a tool call."""
+        """Return the result in `made` as a tool message, or as a user message if `answer` has no id of a call."""
         text, name = text_of(made.get("content")), answer.action or ""
         if answer.tool_call_id is not None:
             made.update(role="tool", tool_call_id=answer.tool_call_id, name=name)

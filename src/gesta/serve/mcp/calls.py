@@ -175,7 +175,7 @@ def session_of(client: str, key: str) -> str:
 
 
 class Told:
-    """Makes texts about the progress of a turn, such as `writes`. No event is reported twice."""
+    """Makes texts about the events of a turn for the client, such as `calls …`. No event is reported twice."""
 
     def __init__(self) -> None:
         self._seen = set[str | int]()

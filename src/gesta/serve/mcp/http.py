@@ -137,9 +137,9 @@ def reader(record: Source, access: Access | None = None, *, bounds: Bounds | Non
 
 
 def record_app(record: Source, access: Access, bounds: Bounds) -> tuple[Starlette, RecordServer]:
-    """Return the application that `reader` returns, and its server.
+    """Return the application that `reader` returns, and the server object that answers its requests.
 
-    Call the server's `drain` before the process ends, so that it refuses further questions.
+    Call the server's `drain` before the process ends, so that it refuses further requests.
     """
     made = RecordServer(bounds)
     endpoint = Endpoint(made, made, access)

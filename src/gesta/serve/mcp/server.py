@@ -1,6 +1,7 @@
 """The MCP server for agents: it lists them as tools, runs a turn for each call, and reports progress.
 
-A turn is one message to an agent and all the work up to its answer. The record is the store of all turns.
+A turn is one message to an agent and all the work up to its answer. The record is the store of all turns. A message
+has a key: if it is sent again under the same key, its turn is continued, and no second turn is begun.
 """
 
 from collections import OrderedDict
@@ -71,7 +72,7 @@ class Said(Received, frozen=True, kw_only=True):
 
 
 class AgentServer:
-    """MCP server that offers the agents of a service as tools."""
+    """MCP server that offers agents as tools. A service holds these agents and the record."""
 
     def __init__(self, service: Service, texts: Mapping[str, str], *, local: bool) -> None:
         """Prepare the server.
@@ -118,7 +119,10 @@ class AgentServer:
     async def _turn(
         self, ctx: Context, known: AgentTool, params: CallToolRequestParams
     ) -> CallToolResult | InputRequiredResult:
-        """Run the turn of a message until it ends or waits. If it waits, ask the person at the client."""
+        """Run the turn of a client's message until it ends or waits, and return the result for the client.
+
+        If the turn waits and the client can show forms, ask its user first, and continue the turn after an answer.
+        """
         record, said = self._service.record, _said(params)
         key = said.key or _key(ctx, params) or new_key()
         session = said.session or session_of(client_of(ctx), key)
@@ -165,7 +169,16 @@ class AgentServer:
                 call.leave()
 
     async def _take_in(self, call: Call, given: Mapping[str, Any], by: str) -> bool:
-        """Record a person's answers to the forms of an earlier result. Return whether there was an answer."""
+        """Record a person's answers to the forms that an earlier result sent to the client.
+
+        Args:
+            call: the call for which the forms were made.
+            given: the client's responses, by the name of the form.
+            by: name of the person.
+
+        Returns:
+            Whether an answer was recorded.
+        """
         record, took = call.record, False
         with suppress(NoRun):
             run = await record.turns.run_of(call.session, call.agent.name)
@@ -226,10 +239,10 @@ def _said(params: CallToolRequestParams) -> Said:
 
 
 def _key(ctx: Context, params: CallToolRequestParams) -> str | None:
-    """Return the key of a message, for a call without the argument `key`.
+    """Return the key of the message in a call that has no argument `key`; `None` if no key can be found.
 
     The key comes from an HTTP header, from `_meta`, or from an earlier result. If all are missing, it is made from the
-    HTTP session and the request's id. Without an HTTP session, `None` is returned.
+    HTTP session and the request's id, if there is a session.
     """
     given = (cast("dict[str, Any]", params.meta or {}).get(f"{META}key"), params.request_state)
     header = ctx.request.headers.get("idempotency-key") if ctx.request is not None else None

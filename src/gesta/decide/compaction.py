@@ -66,7 +66,10 @@ def _results(rule: Compact, prompt: Prompt) -> Iterator[int]:
 
 
 def _turns(rule: Compact, state: RunState, prompt: Prompt) -> Iterator[int]:
-    """Yield the places of the messages of old turns. System messages before the first turn are not included."""
+    """Yield the places of the messages of old turns: all but the last `rule.keep_turns + 1` turns.
+
+    System messages before the first turn are not included.
+    """
     kept = state.began[-rule.keep_turns - 1 :][0]
     leading = True
     for place, each in enumerate(prompt.shown):

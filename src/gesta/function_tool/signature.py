@@ -113,7 +113,7 @@ def named(function: Any) -> str:
 
 
 def unwrapped(function: Any) -> tuple[Any, Any]:
-    """Return the callable inside a `partial`, and the function that has its docstring and annotations."""
+    """Return the callable inside a `partial`, and the function that it runs: for an object, its `__call__`."""
     while isinstance(function, functools.partial):
         function = function.func
     return function, function if hasattr(function, "__name__") else type(function).__call__

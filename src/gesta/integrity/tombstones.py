@@ -134,7 +134,7 @@ def _without(gap: tuple[int, int], start: int, end: int) -> Places:
 
 
 async def _values(store: Store, key: str, shape: type[T]) -> list[tuple[Row, T]]:
-    """Return the key-value entries with a key in the special runs about the record: their rows and decoded values.
+    """Return the row and the decoded value of each key-value entry `key` in the special runs about the record.
 
     Entries whose values are not of the type `shape` are skipped.
     """

@@ -44,7 +44,7 @@ class Leases:
         self._shown = False
 
     def leave(self, lease: Lease) -> bool:
-        """Note that this process no longer uses a lease. Return whether a commit has to free it for other processes."""
+        """Release a lease in this process. Return whether a commit still has to free it for other processes."""
         if lease.owner != self.presence.process:
             return False
         if self._mine.get(lease.run) == lease.epoch:
@@ -53,7 +53,7 @@ class Leases:
         return lease.run in self.presence.back
 
     def leave_all(self) -> None:
-        """Note that no lease of this store is used any longer."""
+        """Release all leases of this store in this process. The next commit frees them for other processes."""
         for run, epoch in self._mine.items():
             self.presence.leave(run, epoch)
         self._mine = {}
@@ -70,10 +70,10 @@ class Leases:
         return given
 
     def committed(self, given: dict[str, int]) -> None:
-        """Note that a transaction was committed, with the leases that it took and the leases that it freed.
+        """Update the lists of leases in memory after a commit: the leases that it took are in use, `given` are free.
 
         Args:
-            given: the result of `give_back` in that transaction.
+            given: the leases that the transaction freed, as `give_back` returned them.
         """
         if given:
             self.presence.returned(given)

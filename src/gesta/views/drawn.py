@@ -184,7 +184,7 @@ def _shouted(text: str) -> bool:
 
 
 def _common(key: str) -> bool:
-    """Return whether a word is too frequent to identify a source."""
+    """Return whether a word (`key`, in lower case) is too frequent to identify a source."""
     return re.split("['\u2019]", key, maxsplit=1)[0] in COMMON_WORDS
 
 

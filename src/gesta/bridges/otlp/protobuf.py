@@ -103,7 +103,7 @@ def metrics(message: dict[str, Any]) -> bytes:
 
 
 def rejected(signal: str, data: bytes) -> tuple[int, str]:
-    """Return how many spans or points a receiver refused, and why; `(0, "")` if its answer cannot be read."""
+    """Return how many spans or points a receiver refused, and why; `(0, "")` if `data`, its answer, is not readable."""
     read = ExportTraceServiceResponse() if signal == "traces" else ExportMetricsServiceResponse()
     try:
         read.ParseFromString(data)

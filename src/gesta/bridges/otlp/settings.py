@@ -169,7 +169,7 @@ def _address(signal: Signal, base: str, said: str | None, given: Mapping[str, st
 def _pairs(text: str, name: str) -> dict[str, str]:
     """Return the pairs of a text `key=value,key=value`, whose values are percent-encoded.
 
-    Raises TracingError for a part without a name or an equals sign.
+    Raises TracingError, which contains `name`, for a part without a key or an equals sign.
     """
     found = {}
     for each in text.split(","):

@@ -360,7 +360,7 @@ def _addressee(text: str, tools: Tools) -> tuple[str, str]:
 
 
 def _results(doc: ChatDocument, pending: list[str]) -> tuple[dict[str, str], str]:
-    """Return a result for each of the calls in `pending`, by call id, and the text that belongs to no call."""
+    """Return a result for each call id in `pending`, by this id, and the text that belongs to none of these calls."""
     given = dict(doc.oai_tool_id2result or {})
     text = doc.content or ("" if doc.content_any is None else observation_text(plain(doc.content_any)))
     text = text or ("" if given else "\n".join(map(to_json, doc.tool_messages)))

@@ -190,7 +190,7 @@ class Stage:
         return lease.epoch == self._epoch
 
     async def mirror(self, lease: Lease, of: str | None) -> None:
-        """Do nothing: a replayed run is never a mirror of another record."""
+        """Do nothing: a replayed run is never a mirror, a copy of a run that continues in another record."""
 
     async def gone(self, process: str) -> bool | None:
         """Return whether a process had ended, as the next recorded entry says; `None` if it does not say this."""

@@ -41,7 +41,7 @@ def old_results(agent: Agent, state: RunState, prompt: Prompt) -> list[Compactio
 
 
 def old_turns(agent: Agent, state: RunState, prompt: Prompt) -> CompactionContent | None:
-    """Return the compaction that leaves out old turns, without a summary; `None` if it would not free enough."""
+    """Return the compaction that leaves out old turns, without a summary; `None` if it would free too few tokens."""
     rule = agent.policy.compact
     assert rule is not None
     places = list(_turns(rule, state, prompt))

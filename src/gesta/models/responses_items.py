@@ -90,7 +90,7 @@ class Said:
 
         Args:
             type: the type of the item.
-            item: the item of the reply. Only its id and its member `extra` are copied from it.
+            item: the item of the reply. Only its id and the member named by `extra` are copied from it.
             kept: more members of the item to add.
             extra: the name of one more member to copy.
         """

@@ -49,7 +49,7 @@ def half_url(server: str) -> str:
 
 
 def refused(failure: BaseException | None) -> bool:
-    """Return whether the operating system refused to start the program, so that nothing ran."""
+    """Return whether `failure` means that the operating system did not start the program, so that nothing ran."""
     while isinstance(failure, BaseExceptionGroup):
         failure = failure.exceptions[0]
     return isinstance(failure, FileNotFoundError | PermissionError | NotADirectoryError)

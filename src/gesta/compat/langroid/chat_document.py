@@ -262,13 +262,14 @@ class ChatDocument(Struct, kw_only=True, metaclass=Spelled):
 def process_tool_results(
     results: str, id2result: Mapping[str, str] | None, tool_calls: Sequence[OpenAIToolCall] | None = None
 ) -> tuple[str, dict[str, str] | None, str | None]:
-    """Pair tool results with the calls of a model that wait for them. Each call gets one result.
+    """Pair the tool results in `id2result` with `tool_calls`, the calls that wait for them. Each call gets one result.
 
     Results are paired by call id. If no id matches and the numbers are equal, they are paired in order: the ids may
-    come from another agent's model. Results without a call are added to the text.
+    come from another agent's model. Without `id2result`, the text `results` is the result of the first call.
 
     Returns:
-        The text; the results by call id if there are several calls; the id of the call if there is only one.
+        For one call without further text: its result, `None` and its id. Else: the text and the results that belong to
+        no call, joined; the results by call id, if there are calls; `None`.
     """
     pending = [_id(call, n) for n, call in enumerate(tool_calls or ())]
     given = dict(id2result or {})

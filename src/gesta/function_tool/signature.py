@@ -157,7 +157,7 @@ def _hints(function: Any, name: str) -> dict[str, tuple[Any, Any]]:
 
 
 def _typed(hint: Any, default: Any) -> tuple[Any, str | None]:
-    """Return a parameter's type in msgspec's form, and the description in its annotation. It allows a default `None`."""
+    """Return a parameter's type in msgspec's form, and its description. It allows `None` as default."""
     text: str | None = None
     bounds: dict[str, Any] = {}
     for item in getattr(hint, "__metadata__", ()):

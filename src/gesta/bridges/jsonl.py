@@ -131,9 +131,12 @@ def _entry_line(row: Row, address: str) -> str:
 
 
 def _spliced(text: str | None, row: Row, address: str) -> Raw:
-    """Return a stored JSON text as raw bytes for a line.
+    """Return a stored JSON text as bytes that are copied into a line unchanged; `null` for `None`.
 
-    Raises BrokenRecord if the text is not JSON on one line, so that a reader of the line would get other bytes.
+    Raises BrokenRecord if the text is not JSON, or contains a line break.
+
+    Args:
+        row: the row with the text, and `address` the address of the record; both for the error.
     """
     try:
         data = b"null" if text is None else text.encode()

@@ -52,10 +52,12 @@ def who() -> str:
 
 
 async def give(record: Record, waiting: Waiting, verdict: Verdict) -> Receipt:
-    """Send the answer about a call to the run's inbox. If the environment holds a key, sign the answer with it.
+    """Send a person's answer to the inbox of the run that waits for it.
+
+    If `signing_key` returns a key and the answer has no token, sign the answer with the key.
 
     Raises:
-        Stop: the environment holds a key that cannot be used.
+        Stop: the key is too short or not hexadecimal.
     """
     by, reason, token = verdict.by, verdict.reason, verdict.token
     if token is None and (key := signing_key()) is not None:
@@ -81,9 +83,9 @@ def _asked(waiting: Waiting, record: str) -> Asked:
 
 
 def signing_key() -> bytes | None:
-    """Return the key for signing answers from the environment; `None` if it holds none.
+    """Return the key that signs answers, from the environment variable `VARIABLE`; `None` if that is not set.
 
-    Raises Stop for a key that cannot be used. The message does not show the key.
+    Raises Stop for a key that is too short or not hexadecimal. The message does not show the key.
     """
     text = os.environ.get(VARIABLE, "").strip()
     try:

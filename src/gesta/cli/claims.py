@@ -217,7 +217,8 @@ def _list(lines: list[str]) -> None:
 def _agreed(question: str, *, yes: bool, json: bool) -> bool:
     """Ask the person to confirm a statement, and return the answer.
 
-    Without a terminal, print that `--yes` confirms it, and return `False`.
+    With `yes`, return `True` without asking. With `json` or without a terminal, nobody can be asked: print that
+    `--yes` confirms the statement, and return `False`.
     """
     if yes:
         return True

@@ -125,7 +125,7 @@ def difference(before: Entry, after: Entry, *, prompts: bool = True) -> Differen
 
 
 def _wrong_call(found: Difference) -> Difference | None:
-    """Return only the new error of a call, as a difference, if `found` contains one; else `None`.
+    """Return a difference that says only that a call has an error now, if `found` contains that; else `None`.
 
     The error tells a person more than the other differences of the call, such as its changed status.
     """

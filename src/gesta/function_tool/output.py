@@ -117,7 +117,7 @@ class Output(Struct, Generic[T], frozen=True, eq=False):
 
         Args:
             args: an object whose member `value` is the value to check.
-            shown: whether errors name the member `value`, because the model itself had to write that member.
+            shown: whether errors name the member `value`: the model knows it if it had to write such an object.
         """
         assert self.taker is not None
         try:

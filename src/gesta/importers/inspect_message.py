@@ -73,7 +73,7 @@ class Told:
         return made, {REFS: refs} if refs else {}
 
     def look(self, value: Any) -> Any:
-        """Return the same value as `read`, to compare messages. The messages do not count as written."""
+        """Return the changed value that `read` returns, to compare messages. `written` ignores what is read here."""
         before = list(self._fresh)
         made, _ = self.read(value)
         self._fresh = before

@@ -189,7 +189,7 @@ class Retold:
         return seq
 
     def _hear(self, said: Said, hearing: Hearing) -> int:
-        """Find a message, or write it if it is new. Return the seq of the message's entry; 0 if there is no entry."""
+        """Write a message if it is new. Return the seq of its entry; 0 for an empty message, which may have none."""
         hearing.fresh = False
         if said.role == "tool":
             seq = self._result(said, hearing)

@@ -142,8 +142,8 @@ class Source:
 
         Args:
             names: the members to read.
-            together: whether the caller keeps all these members in memory. Then the bound for one value applies to
-                their sum.
+            together: whether the caller keeps all these members in memory. Then the greatest size of one member,
+                `bounds.value`, is also the greatest sum of their sizes.
 
         Raises:
             BadImport: a member is not JSON or cannot be unpacked. The members before it have been yielded.

@@ -14,13 +14,13 @@ from gesta.store import Store
 
 
 class Named(Struct):
-    """The member `opened` of a run's first entry, as far as this file reads it: only the base of a fork."""
+    """The object `opened` in a run's first entry. Only its member `base` is read, which names the base of a fork."""
 
     base: Forked | None = None
 
 
 class First(Struct):
-    """The content (data) of a run's first entry, as far as this file reads it: only the member `opened`."""
+    """The content (data) of a run's first entry. Only its member `opened` is read."""
 
     opened: Named | None = None
 

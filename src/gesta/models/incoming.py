@@ -86,10 +86,7 @@ class Incoming(ABC):
 
     @property
     def beginning(self) -> bytes:
-        """The first bytes of the stream, for an error message.
-
-        Once the reply has ended, this is only the stream's first line.
-        """
+        """The first bytes of the stream, for an error message; only its first line once the reply has ended."""
         return self.first.splitlines()[0] if self.over else self.first
 
     def lost(self, found: str, *, begun: bool) -> ModelFault:

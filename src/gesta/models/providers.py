@@ -196,7 +196,7 @@ def locate(address: str, base_url: str | None = None) -> tuple[Provider, str]:
             that provider.
 
     Raises:
-        BadAddress: the provider is unknown, the model is missing, or there is no usable base URL.
+        BadAddress: the provider is unknown, the model is missing, or the base URL is missing or is no HTTP address.
     """
     name, _, model = address.partition(":")
     provider = PROVIDERS.get(name)

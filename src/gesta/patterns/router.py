@@ -1,8 +1,8 @@
 """A router chooses the pattern (a ready-made agent) that suits a question, records why, and calls that pattern.
 
 The router first asks a model for the type of the task, and then for one of the patterns that suit this type. If there
-is only one option, no model is asked. If no usable answer comes, the type is `general`, and the pattern is the first
-one that suits. Each of the two choices is recorded as an entry of kind `decision`, with all candidates.
+is only one option, no model is asked. If the model's answer names no option, the type is `general`, and the pattern is
+the first one that suits. Each of the two choices is recorded as an entry of kind `decision`, with all candidates.
 """
 
 import json
@@ -93,7 +93,10 @@ def framed(agent: Agent, framing: str) -> Agent:
 
 
 def task_type(value: Any) -> TaskType:
-    """Return the type of task that a value describes; an empty `TaskType` if the value cannot be read."""
+    """Return the type of task that a value describes; an empty `TaskType` if the value has no such form.
+
+    A value is a `TaskType`, a dict of its fields, or JSON text.
+    """
     if isinstance(value, TaskType):
         return value
     try:
@@ -129,7 +132,7 @@ def _decide(
 
     Args:
         name: name under which the workflow stores the decision, and finds it after an interruption.
-        known: the options, and the option to use if no answer could be read.
+        known: the options, and the one of them that is chosen if the model's answer names none.
         asked: the answer of the model.
         task_type: the type of task that the decision is made for; `None` if the decision chooses the type.
     """

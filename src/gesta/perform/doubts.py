@@ -188,9 +188,13 @@ async def _reconcile(agent: Agent, call: OpenCall, live: LiveRun, *, over: bool)
 
 
 async def settle_idle(agent: Agent, live: LiveRun) -> None:
-    """Write "interrupted" as the result of each call of an agent whose run has ended without any effect.
+    """Write a result for each call that waited for another agent, if that agent's run ended without any effect.
 
-    Such a call is not in doubt, because nothing happened.
+    The result says that the call was interrupted and not carried out. So the call is not in doubt.
+
+    Args:
+        agent: the agent whose calls are settled.
+        live: the run with the calls.
     """
     for call in list(live.state.calls.values()):
         tool, last = agent.tool(call.name), call.last

@@ -271,6 +271,9 @@ class LiveRun:
         """Report to listeners that the words streamed for a request are not the answer.
 
         If no words were streamed, do nothing.
+
+        Args:
+            message: seq of the request.
         """
         if self.streamed:
             self.streamed = False

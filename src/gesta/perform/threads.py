@@ -238,8 +238,8 @@ async def caught(work: Awaitable[Any], marks: Sequence[Mark | None] = ()) -> Ret
     would break the task group around the call.
 
     Args:
-        marks: a list with the mark of the attempt (see `Mark`), or empty to keep the present mark. The caller empties
-            the list when the attempt is over.
+        marks: the mark of the attempt, in a list that the caller empties when the attempt is over (see `Mark`). Threads
+            and tasks that the code starts refer to this mark; without it, they refer to the caller's own mark.
     """
     before = _STARTED_BY.set(marks[0] if marks else _STARTED_BY.get())
     try:

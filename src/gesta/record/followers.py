@@ -214,7 +214,7 @@ class Follower:
         return told
 
     async def _reached(self) -> int:
-        """Add the child runs that are on record. Return a pos: entries after it are reported by the watch."""
+        """Add the child runs of the followed runs. Return a pos: entries after it are reported by the watch."""
         while True:
             reached = self._watch.pos
             rows = await self._watch.store.runs(self._target.session)
@@ -257,7 +257,7 @@ class Follower:
         return told
 
     def _take_entry(self, entry: Entry) -> list[Event]:
-        """Return the events to yield for an entry, and then the words that waited for this entry."""
+        """Return the events to yield for an entry, and then the words that had to wait until these are yielded."""
         if entry.seq <= self.runs[entry.run]:
             return []
         self.runs[entry.run] = entry.seq
@@ -285,9 +285,10 @@ class Follower:
         return self._turn is not None
 
     def _take_words(self, event: Event, durable: int) -> list[Event]:
-        """Return `[event]` if its words can be yielded now; otherwise an empty list.
+        """Return `[event]` if its words are to be yielded now; else an empty list.
 
-        Words wait until the events of earlier entries were yielded. Words that are on record by now are dropped.
+        The words are kept for later if the events of earlier entries have not been yielded. They are dropped if they
+        are on record by now, or do not belong to the target.
 
         Args:
             event: the event with the words.
@@ -337,7 +338,7 @@ def _waited(event: WaitingEvent) -> tuple[str, str, str, int | None]:
 
 
 async def _advance(order: list[Source], run: str, source: AsyncGenerator[list[Entry], None]) -> None:
-    """Read the next page of a run's entries and add it to the heap `order`. At the end of the run, add nothing."""
+    """Add the next page of a run's entries, read from `source`, to the heap `order`; nothing at the end of the run."""
     page = await anext(source, None)
     if page:
         heapq.heappush(order, (page[0].pos, run, deque(page), source))

@@ -53,7 +53,7 @@ class Service:
 
     @property
     def conversations(self) -> Conversations:
-        """The object that finds and begins the sessions of chat completions."""
+        """The object that finds or begins the session (one recorded conversation) of a chat-completions request."""
         assert self._conversations is not None
         return self._conversations
 

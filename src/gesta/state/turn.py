@@ -141,9 +141,9 @@ class Turn(Struct):
 
     @property
     def request_mark(self) -> int:
-        """The negative number by which the set `checked` knows the next request, which has no seq yet.
+        """A negative number that stands for the next request, which has no seq yet.
 
-        `checked` contains everything that a hook was already called for.
+        It is put into `checked`, the set of the seqs of everything that a hook was already called for.
         """
         return -1 - self.requests
 

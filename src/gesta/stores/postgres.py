@@ -283,11 +283,11 @@ class InlinePostgresStore:
         return self.reader.ask(self.reader.connect(), query, parameters, self.queries)
 
     async def shrink(self) -> int:
-        """Free the space of pruned (removed) runs on the server; see `Store.shrink`."""
+        """Free the space of pruned (removed) runs on the server. Return the number of bytes; see `Store.shrink`."""
         return await self._wait(self.writer.shrink)
 
     async def damage(self) -> list[str]:
-        """Return a text for each damage that the server reports; see `Store.damage`."""
+        """Read all tables. Return the server's message about each damaged one; see `Store.damage`."""
         return await self._wait(self.reader.damage)
 
     async def foreign(self) -> Foreign:

@@ -251,7 +251,7 @@ class Writer:
     def _waited(self, until: float) -> Iterator[None]:
         """Wait until no other thread or process writes, and keep them from writing inside the block.
 
-        Raises RecordBusy, WriteFailed.
+        Raises RecordBusy if others still write at `until`, a time of `time.monotonic`; raises WriteFailed.
         """
         if not self._turn.acquire(timeout=left(until)):
             raise self._busy("another thread of this process has")

@@ -32,7 +32,7 @@ def make_row(run: str, seq: int, kind: str = "key-value", content: str | None = 
 
 
 def make_opening(run: str, session: str, name: str, parent_run: str | None = None) -> Row:
-    """Return the row with which a run begins. The row holds the session and the name of the run."""
+    """Return the row with which a run begins. It holds the run's session, its name and the run that called it."""
     opened = {"session": session, "name": name, "record": "0" * 32, "parent_run": parent_run}
     content = {"kind": "begin", "name": name, "opened": {key: value for key, value in opened.items() if value}}
     return make_row(run, 1, "begin", msgspec.json.encode(content).decode())

@@ -125,7 +125,7 @@ def explain(entries: Iterable[Entry], seq: int, run: str | None = None) -> Expla
         seq: seq of the entry.
         run: run of the entry; by default the run of the first entry in `entries`.
 
-    Cost: linear in the number of entries, for usual runs.
+    Cost: linear in the number of entries, unless many nodes share long chains of causes.
     """
     state = fold(Lineage(), entries)
     target = run if run is not None else next((key[0] for key in state.entries), ""), seq
@@ -211,9 +211,9 @@ def _missing(state: State, entry: Entry, place: Place | None) -> str | None:
 
 
 def _closure(state: State, targets: Iterable[Key], before: int) -> set[Key]:
-    """Return some entries, their causes, the causes of these, and so on, and later entries such as approvals.
+    """Return the targets, their causes, the causes of these, and so on.
 
-    A later entry is added if it refers to an entry that is returned.
+    An entry that refers to a returned entry, as an approval refers to a call, is returned too.
 
     Args:
         targets: the entries to begin with, all of one run.

@@ -292,9 +292,9 @@ def _offered(state: State, completion: Entry) -> Iterator[str]:
 
 
 def _goal(entry: Entry, state: State) -> str:
-    """Return the goal of a span, given its `end`: the recorded goal, or the task that the span passed to another agent.
+    """Return the goal that the `end` entry of a span states.
 
-    If there is neither a goal nor a task, return the span's name.
+    If it states none, return the task that the span passed to another agent, or else the span's name.
     """
     if isinstance(entry.content, kinds.EndContent) and entry.content.goal:
         return entry.content.goal

@@ -285,7 +285,12 @@ class Verbs(ProgramTurn):
     async def _edge(self, live: LiveRun, step: WorkflowStep, handed: StepInput) -> tuple[int, dict[str, Any] | None]:
         """Write the `edge` entry that starts a child run, unless it is on record.
 
-        Return the seq of the `edge` entry, and the amount that the child run may spend.
+        Return the seq of the `edge` entry, and the tokens and US dollars that the child run may spend; `None` in place
+        of these without a budget.
+
+        Args:
+            live: the run that calls the agent.
+            handed: the agent and its task.
         """
         written = next((each for each in step.entries if isinstance(each.content, EdgeContent)), None)
         if written is None:

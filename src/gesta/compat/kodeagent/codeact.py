@@ -25,14 +25,15 @@ class CodeActHistoryFormatter(HistoryFormatter):
         return msg.role == "assistant" and coded and getattr(msg, "final_answer", None) is None
 
     def format_tool_call(self, msg: ChatMessage, state: dict[str, Any]) -> dict[str, Any]:
-        """Return a message that calls the pseudo tool with the code. In `state`, note only the id of the call."""
+        """Return a message that calls the pseudo tool with the code of `msg`. Store the id of the call in `state`."""
         arguments = json.dumps({"code": getattr(msg, "code", None) or ""})
         return self._tool_call(msg, state, CODE_ACT_PSEUDO_TOOL_NAME, arguments)
 
     def view(self, msg: ChatMessage, args: Mapping[str, Any]) -> ChatMessage:
-        """Return a message with its tool call, which has the arguments `args`, written as Python code.
+        """Return a message whose tool call is written as Python code. A message that has code is returned unchanged.
 
-        A message that has code is returned unchanged.
+        Args:
+            args: the arguments of the tool call.
         """
         return msg if msg.code else msgspec.structs.replace(msg, code=code_of(str(msg.action), args))
 

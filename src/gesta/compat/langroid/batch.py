@@ -112,7 +112,8 @@ class Batch(Struct, frozen=True, kw_only=True, metaclass=Spelled):
         """Return the result of `await do(input, index)` for each input, converted by `output_map`; see `tasks`.
 
         Args:
-            copies: the tasks that `do` runs, if any. They tell which results are stored, and can be cancelled.
+            copies: the tasks that `do` runs, to find stored results and to cancel tasks whose results are no longer
+                needed; `None` if `do` runs no tasks.
         """
         results: list[Any] = []
         size = self.batch_size or len(inputs) or 1

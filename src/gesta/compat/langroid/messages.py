@@ -117,7 +117,7 @@ class Messages(Histories):
         return doc
 
     def from_ChatDocument(self, msg: ChatDocument, output_type: Any) -> Any:  # noqa: N802
-        """Return a value of `output_type` that a document contains; see the same function in `chat_document`."""
+        """Return a value of `output_type` that a document contains; see `chat_document.from_ChatDocument`."""
         return from_ChatDocument(msg, output_type)
 
     def process_tool_results(
@@ -126,7 +126,7 @@ class Messages(Histories):
         id2result: Mapping[str, str] | None,
         tool_calls: Sequence[OpenAIToolCall] | None = None,
     ) -> tuple[str, dict[str, str] | None, str | None]:
-        """Pair tool results with their calls; see the same function in `chat_document`."""
+        """Pair tool results with the calls that wait for them, by id; see `chat_document.process_tool_results`."""
         return process_tool_results(results, id2result, tool_calls)
 
     def get_tool_messages(self, msg: Said, all_tools: bool = False) -> list[ToolForm]:  # noqa: FBT001, FBT002

@@ -138,7 +138,7 @@ class Agent(Messages):
         return self.to_ChatDocument(await called(method, doc) if own else method(doc), chat_doc=doc)
 
     def llm_response(self, msg: Said = None) -> ChatDocument | None:
-        """Return the model's answer to a message, if any. Then hide both, so that later requests lack them."""
+        """Return the model's answer; `None` if there is none. Later requests contain neither `msg` nor the answer."""
         return self.wait_for(lambda: self.llm_response_async(msg), "llm_response_async")
 
     async def llm_response_async(self, msg: Said = None) -> ChatDocument | None:

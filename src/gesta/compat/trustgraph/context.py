@@ -70,4 +70,7 @@ class Prompted(Protocol):
         streaming: bool = False,  # noqa: FBT001, FBT002 - as its users write it
         chunk_callback: Callable[[str, bool], Awaitable[None]] | None = None,
     ) -> str:
-        """Return the model's answer to the prompt named `id`. When streaming, also send pieces to `chunk_callback`."""
+        """Return the model's answer to the prompt named `id`.
+
+        When streaming, also call `chunk_callback` with each piece of the answer, and whether it is the last one.
+        """

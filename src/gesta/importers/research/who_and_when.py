@@ -1,15 +1,13 @@
 """Reads Who & When: failed conversations of several agents, each with the step that caused the failure.
 
-    begin turn, user, (begin agent, thought, decision, completion, edge, end)…, assistant, end; the blame
+A run is a list of entries (recorded facts): begin turn, user, (begin agent, thought, decision, completion, edge, end)…,
+assistant, end, and the agent and step to blame. A seq is the number of an entry in its run. A span is a part of a run
+from its begin entry to its end entry, such as a turn: the work on one message. A completion is a model's reply.
 
 The agents share one conversation, and each speaks in spans of its own. The output of a code executor was not generated
 by a model, so it is a result; the code stays text, without a call. The source has no ids and no times, and does not say
 what a speaker had read or how a run ended, so causes, reasons and the last answer are inferred. In a group chat
 everyone reads everything: the cause of a message is the message before it, or the speaker's own thought since then.
-
-A run is a list of entries, which are recorded facts. A seq is the number of an entry in its run. A span is a part of a
-run from its begin entry to its end entry, such as a turn: the work on one message. A completion is a reply that a model
-generated.
 """
 
 import json
@@ -127,11 +125,11 @@ class Talk(Struct):
         return len(self.entries)
 
     def begin(self, name: str, role: str, state: Any = None) -> None:
-        """Begin a span inside the innermost open span."""
+        """Begin a span inside the innermost open span. `state` is any facts about the span, as JSON data."""
         self.write(BeginContent(name=name, role=role, parent=self.spans[-1][0] if self.spans else None, state=state))
 
     def end(self, end: EndContent | None = None) -> None:
-        """End the innermost open span."""
+        """End the innermost open span. `end` holds the reason and status of the end, if they are known."""
         content = end or EndContent()
         self.write(content, inferred=("reason",) if content.reason else ())
         self.spans.pop()
@@ -311,7 +309,7 @@ def _decision(word: Word, team: list[str]) -> DecisionContent | None:
 
 
 def _close(talk: Talk, words: list[Word | None]) -> None:
-    """Write the answer, if there is one, and end the turn for the reason that the last message shows."""
+    """Write the answer that `_answer` returns, if any, and end the turn: answered, failed, or stopped by a limit."""
     last = words[-1] if words else None
     answer, by = _answer(talk, words)
     if answer is not None:

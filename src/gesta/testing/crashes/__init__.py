@@ -33,9 +33,11 @@ def crash_test(
         agent: address of the agent, `FILE.py:NAME` or `dotted.module:NAME`; each process imports it again.
         messages: messages to the agent, one turn each. Calls that wait for approval are approved. If a turn waits for
             anything else, the report says so.
-        cancel: also cancel the turn at each point, in a separate trial, and send its message again in that process.
-        fail: also make the write after each point fail once, and send the message again in the same process.
-        again: also kill the process that resumes a turn, at one of its first points.
+        cancel: also make a trial for each point in which the turn is cancelled there; the same process then sends the
+            message again.
+        fail: also make a trial for each point in which the next write fails once; the same process then sends the
+            message again.
+        again: also make trials in which the process that resumes the turn is killed too, at one of its first points.
         folder: where the records and the test's logs are kept; by default they are removed.
 
     Raises:

@@ -83,7 +83,7 @@ def _asked(waiting: Waiting, record: str) -> Asked:
 
 
 def signing_key() -> bytes | None:
-    """Return the key that signs answers, from the environment variable `VARIABLE`; `None` if that is not set.
+    """Return the key that signs answers, from the environment variable GESTA_APPROVAL_KEY; `None` if that is not set.
 
     Raises Stop for a key that is too short or not hexadecimal. The message does not show the key.
     """
@@ -102,6 +102,11 @@ def ask(waiting: Waiting, agent: Agent, by: str) -> Verdict | None:
     """Ask the person at the terminal whether a call may run, and return the answer.
 
     Returns `None` if the person closed the input without an answer.
+
+    Args:
+        waiting: the call.
+        agent: the agent that made the call.
+        by: name of the person.
     """
     say(f"{visible(waiting.tool or '')} asks to run, with:", BOLD)
     for line in arguments(waiting):

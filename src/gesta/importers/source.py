@@ -89,7 +89,7 @@ class Source:
         """Yield the elements of the file if it is one JSON list, or the members if it is one JSON object.
 
         Args:
-            streamed: name of a member. If it is a list, its elements are yielded one by one.
+            streamed: name of a member. If the value of this member is a list, its elements are yielded one by one.
 
         Raises:
             BadImport: the file is not JSON, or more text follows the value.
@@ -161,7 +161,7 @@ class Source:
         """Return a description of the beginning of the file, from which its format is recognised.
 
         Args:
-            marks: sets of member names. Reading stops after the first set that is complete.
+            marks: sets of member names. Reading stops as soon as all names of one set were found.
         """
         if names := self.names():
             return Look("zip", names, f"a zip archive with {listed(names)}")

@@ -202,7 +202,7 @@ class FormatterContract:
                 assert isinstance(made.name, str) and isinstance(made.args, str), "a call is to keep what was written"
 
     def format(self, entries: Sequence[Entry], formatter: Formatter[Any] | None = None) -> list[Message]:
-        """Return the messages that a formatter makes of all these entries at once, with a new state."""
+        """Return the messages that `formatter`, by default a new one, makes of all these entries at once."""
         made = formatter or self.make_formatter()
         try:
             return made.format(entries, made.start())

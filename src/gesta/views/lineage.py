@@ -1,10 +1,10 @@
 """Explains answers: the recorded causes of an answer show what it was made from, back to the question.
 
-The seq of an entry is its number in its run. A cause is an entry that another entry was made from. `explain` follows
-causes from an entry to all entries that were in its prompts. Some of these entries are shown as nodes, such as a
-Question, an Analysis (a model reply), an Observation (a tool result) and a Conclusion (an answer). The table in
-`gesta.lineage` says how each kind of entry is shown. `unexplained` finds entries that have no such explanation. A
-request header is an entry with the model, instructions and tools of requests.
+The seq of an entry is its number in its run, and its key is the pair of run and seq. A cause is an entry that another
+entry was made from. `explain` follows causes from an entry to all entries that were in its prompts. Some of these
+entries are shown as nodes, such as a Question, an Analysis (a model reply), an Observation (a tool result) and a
+Conclusion (an answer). The table in `gesta.lineage` says how each kind of entry is shown. `unexplained` finds entries
+that have no such explanation. A request header is an entry with the model, instructions and tools of requests.
 """
 
 from collections.abc import Iterable, Iterator

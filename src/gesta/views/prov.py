@@ -272,7 +272,7 @@ def _way(hit: kinds.Hit, way: Sequence[tuple[str, str]]) -> Iterator[Quad]:
 
 
 def _spent(completion: kinds.ChatCompletionContent) -> Iterator[tuple[str, Any]]:
-    """Yield the duration, the tokens and the model of a model call, as far as they are known."""
+    """Yield the duration, the tokens and the model of a model call, if known, each as a predicate and a value."""
     if completion.latency_ms is not None:
         yield TG + "llmDurationMs", round(completion.latency_ms)
     if counted := tokens(completion.usage):

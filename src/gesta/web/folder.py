@@ -2,8 +2,8 @@
 
 A record is the store of all runs, and a run is a list of entries. The folder has one page and one script. It has one
 data file for each request that the page would send to a server. A page opened from a disk may load only scripts, so a
-data file is a script that contains a JSON text. The viewer's answers contain no declared secret, so the files contain
-none.
+data file is a script that contains a JSON text. The methods that yield files yield pairs of the name and the bytes of
+each. The viewer's answers contain no declared secret, so the files contain none.
 """
 
 import html

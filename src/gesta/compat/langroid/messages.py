@@ -59,6 +59,8 @@ class Messages(Histories):
             content: a text. Any other value is stored in `content_any`, and also converted to text.
             recipient: name of the responder that the document is for; empty for any responder.
             tainted: whether the document contains text from outside, although its sender is not a person.
+
+        Each other argument becomes the document's member of the same name.
         """
         if content is not None and not isinstance(content, str):
             content, content_any = observation_text(plain(content)), content

@@ -41,7 +41,7 @@ class Form(Struct, frozen=True):
 
 
 def forms(waits: tuple[Waiting, ...] | list[Waiting], agent: str) -> list[Form]:
-    """Return a form for each wait that a person can end by filling in a form."""
+    """Return a form for each wait that a person can end by filling in a form. The forms name the agent as `agent`."""
     return [Form(each, params) for each in waits if (params := _form(each, agent)) is not None]
 
 

@@ -133,10 +133,11 @@ def _entry_line(row: Row, address: str) -> str:
 def _spliced(text: str | None, row: Row, address: str) -> Raw:
     """Return a stored JSON text as bytes that are copied into a line unchanged; `null` for `None`.
 
-    Raises BrokenRecord if the text is not JSON, or contains a line break.
+    Raises BrokenRecord if the text is not one JSON value on one line.
 
     Args:
-        row: the row with the text, and `address` the address of the record; both for the error.
+        row: the row with the text, for the error.
+        address: address of the record, for the error.
     """
     try:
         data = b"null" if text is None else text.encode()

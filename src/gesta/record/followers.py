@@ -214,7 +214,7 @@ class Follower:
         return told
 
     async def _reached(self) -> int:
-        """Add the child runs of the followed runs. Return a pos: entries after it are reported by the watch."""
+        """Add all runs on record that the target includes. Return a pos: the watch reports the entries after it."""
         while True:
             reached = self._watch.pos
             rows = await self._watch.store.runs(self._target.session)

@@ -217,7 +217,7 @@ def _closure(state: State, targets: Iterable[Key], before: int) -> set[Key]:
 
     Args:
         targets: the entries to begin with, all of one run.
-        before: a seq in the run of the targets. Later entries of that run are added only if their seq is smaller.
+        before: a seq. In the run of the targets, a referring entry is returned only if its seq is smaller.
     """
     left = list(targets)
     wanted = set(left)

@@ -198,7 +198,7 @@ def _giving(stage: Stage) -> Callable[P, Any]:
 
 
 async def nobody(*_: Any) -> None:
-    """Do nothing. For a called agent, the record has only a name, and a replay uses this as that agent's program.
+    """Do nothing. The record states only the name of a called agent, so a replay uses this as the agent's program.
 
     The program of an agent is a function that runs its turns in place of a model.
     """

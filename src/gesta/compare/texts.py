@@ -58,9 +58,10 @@ def nothing(value: Any, step: str) -> LookupError:
 
 
 def _changed(text: str, steps: Sequence[str], value: Any, whole: str) -> str:
-    """Return a part of a JSON text with one value replaced.
+    """Return `text`, the JSON of one value inside the text `whole`, with one value in it replaced by `value`.
 
     Args:
+        steps: the keys and list indexes that lead from the value in `text` to the value to replace.
         whole: the whole text, whose style the new value gets: compact or with spaces, in ASCII or not.
     """
     if not steps:

@@ -58,12 +58,12 @@ class Voice:
             self._put("-" * cell_len(text), "dim")
 
     def paragraph(self, text: str, style: str = "") -> None:
-        """Print a paragraph, wrapped to the width of the output."""
+        """Print a paragraph, wrapped to the width of the output. `style` is a style of rich, such as `bold`."""
         for line in textwrap.wrap(harmless(text), self._width):
             self._put(line, style)
 
     def line(self, text: str = "", style: str = "") -> None:
-        """Print one line of any length without wrapping, so that the line can be copied or searched."""
+        """Print one line of any length without wrapping, so that it can be copied or searched, in a style of rich."""
         self._put(text, style)
 
     def note(self, text: str) -> None:
@@ -72,7 +72,7 @@ class Voice:
             self._put(" " * INDENT + self._cut(text), "dim")
 
     def fact(self, name: str, text: str, style: str = "yellow") -> None:
-        """Print a fact after its name, wrapped to the width of the output."""
+        """Print a fact after its name, wrapped to the width of the output. Only the name has the style (of rich)."""
         if self._muted:
             return
         self.close()
@@ -82,15 +82,18 @@ class Voice:
             self._console.print(Text.assemble((head, self._style(style)), self._fit(line)), soft_wrap=True)
 
     def person(self, who: tuple[str, str], text: str) -> None:
-        """Print the words of the customer or the agent. Without `--full`, print only as much as fits on one line."""
+        """Print the words of `who`, which is `CUSTOMER` or `AGENT`. Without `--full`, cut them to fit on one line."""
         if not self._muted:
             self.words(text if self._full else self._cut(text), who)
             self.close()
 
     def words(self, text: str, who: tuple[str, str] = AGENT) -> None:
-        """Print more words of a speaker, on the same line as the speaker's earlier words.
+        """Print more words of `who`, on the same line as that speaker's earlier words.
 
         A word is never split between lines, even if its pieces come one by one.
+
+        Args:
+            who: the speaker's name and its style (of rich): `CUSTOMER` or `AGENT`.
         """
         if not self._column and text:
             self._console.print(Text(f"{who[0]:>{INDENT - 2}}  ", self._style(who[1])), end="", soft_wrap=True)

@@ -162,7 +162,8 @@ class _Session:
         A result without an id answers the first call of its span that has no result yet.
 
         Returns:
-            The result with the seq of its call, and that seq as its cause. Without a call, the result is unchanged.
+            The result with the seq of its call, and that seq as its cause. If there is no such call, the unchanged
+            result and `()`.
         """
         own = content.tool_call_id
         waiting = (seq for seq, (id, of) in self._calls.items() if (id == own if own is not None else of == span))
@@ -199,8 +200,9 @@ class _Session:
         """Add an entry, and return its seq.
 
         Args:
-            notes: the annotations of the entry. Without those of a line, the whole entry is marked as inferred.
-            inferred: names of the members of the entry that are marked as inferred.
+            notes: annotations of the entry. If they do not include `agent-catalog`, no line states the entry, so the
+                whole entry is marked as inferred.
+            inferred: names of single members of the entry to mark as inferred.
         """
         whole = [] if notes and NAME in notes else ["entry"]
         unsure = (*whole, *(inferred or ()))
@@ -212,7 +214,7 @@ class _Session:
 
 
 def full(content: Line, extra: Line | None) -> Line:
-    """Return a content as agent-catalog writes it: `extra`, if there is any, comes first, as a member of that name."""
+    """Return a content as agent-catalog writes it: its first member is `extra`, unless that is `None`."""
     return ({} if extra is None else {"extra": extra}) | content
 
 

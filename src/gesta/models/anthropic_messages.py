@@ -117,7 +117,7 @@ class AnthropicDialect(Struct, frozen=True):
         """Return the recorded content blocks of the reply that a message was made from, or an empty list.
 
         The blocks include thinking and the results of server tools. The list is empty if another model sent the reply,
-        or if the number of its calls differs.
+        or if the blocks do not hold exactly as many calls as the message.
         """
         native = message.native
         if native is None or native.by != f"{self.encoder} {self.model}" or not isinstance(native.items, list):
@@ -260,7 +260,7 @@ def _read(given: bytes, media: str) -> str | None:
 def _id(id: str) -> str:
     """Return an id unchanged if the provider accepts it, or an id made from its hash.
 
-    The provider refuses long ids and ids with unusual characters.
+    The provider accepts 1 to 64 characters: ASCII letters, digits, `_` and `-`.
     """
     return id if ID.fullmatch(id) else f"call_{hashlib.sha256(id.encode('utf-8', 'surrogatepass')).hexdigest()[:32]}"
 

@@ -168,10 +168,10 @@ class HttpModel:
         return HttpModel(self.dialect, self.provider, key=key, headers=headers, bounds=bounds, clock=clock)
 
     def check(self) -> None:
-        """Raise if the provider needs a key and no usable key is set. A function that returns keys is not called.
+        """Check that the model's key is set, if it needs one. A function that returns keys is not called.
 
         Raises:
-            NoKey: there is no key.
+            NoKey: the provider needs a key, and none is set.
             AgentError: the key contains characters that an HTTP header cannot hold.
         """
         if not callable(self._key):

@@ -89,7 +89,7 @@ class Turns:
     async def take(
         self, agent: Agent[Any], opening: Opening, broadcast: Broadcast | None = None, above: Stop | None = None
     ) -> Outcome:
-        """Run the turn that `opening` describes. If `above`, the `Stop` of its parent turn, stops, it stops too."""
+        """Run the turn that `opening` describes. It stops when `above`, the `Stop` of its parent turn, does."""
         run = opening.run or await self.run_of(opening.session, opening.name, opening.parent_run)
         given = (broadcast or self.broadcast(run), opening.deps, opening.trace)
         return await self._leaving(agent, lambda told: self._take(agent, run, opening, told), given, above)
@@ -97,8 +97,8 @@ class Turns:
     async def resume(self, agent: Agent[Any], run: str, *, by: str | None = None, deps: Any = None) -> Outcome:
         """Continue the open turn of a run, or return the outcome of the last turn. Raises NoRun if there is no turn.
 
-        Args:
-            by: name of the person who resumes. With `None`, a turn in which too many processes died continues to wait.
+        `by` names the person who resumes. Without a name, a turn in which too many processes died continues to wait.
+        The tools of the turn get `deps` as `Context.deps`.
         """
         bound = self.bind(agent)
 
@@ -169,9 +169,9 @@ class Turns:
                     wait_s = min(wait_s * 1.5, LAST_WAIT_S)
 
     async def _busy(self, run: str, opening: Opening, name: str) -> Outcome | None:
-        """Return the outcome of the turn that `opening` began before; `None` if it began none, or the turn goes on.
+        """Return the outcome of the turn that `opening` began before; `None` if there is none, or it has not ended.
 
-        If it began none and `name` is not empty, ask the process that writes the run to cancel the open turn.
+        If there is none, ask the run's process to cancel the open turn: once for each `name`, not if it is empty.
         """
         before = await opened_before(self.store, run, opening)
         if before is None and name:
@@ -203,7 +203,7 @@ class Turns:
             return await self._served(bound, live, ended)
 
     async def _behind(self, agent: Agent, opening: Opening, live: LiveRun) -> Outcome | None:
-        """Finish or cancel the turns before `opening`. If one waits, queue `opening` and return that turn's outcome."""
+        """Finish or cancel earlier turns; return `None`. If one waits, queue `opening` and return that turn's outcome."""
         check_here(live.log.run, live.state, self.store)
         turn, policy = live.state.turn, agent.policy.when_busy
         if live.state.open:
@@ -234,7 +234,7 @@ class Turns:
         return replace(ended, queued=True)
 
     async def _served(self, agent: Agent, live: LiveRun, ended: Outcome) -> Outcome:
-        """Run the turns of the messages in the inbox if the last turn has ended. Return `ended`, its outcome."""
+        """Return `ended`, a turn's outcome. If that turn has ended, first run the turns of messages in the inbox."""
         if ended.end is not None:
             if agent.sources and self.sources.holding:
                 self.sources.ended(live.log.run)
@@ -245,7 +245,7 @@ class Turns:
         return ended
 
     async def _serve(self, agent: Agent, live: LiveRun) -> Outcome | None:
-        """Run the turns of messages in the inbox, in order. Stop at the first turn that waits; return its outcome."""
+        """Run the turns of the inbox's messages, up to the first that waits. Return its outcome; `None` if none waits."""
         for letter, content in await letters(self.store, live.log.run):
             opened = live.state.opened
             if opened is None or not is_message(letter) or not isinstance(content, UserContent):
@@ -288,7 +288,7 @@ class Turns:
         return await self.run_of(live.state.opened.session, name, live.log.run)
 
     async def call_off(self, live: LiveRun, names: Sequence[str] | None = None) -> None:
-        """End the open turns of the child runs of `live` with these names, or of all; see `Host.call_off`."""
+        """End the open turns of all child runs of `live`, or only of those with these names; see `Host.call_off`."""
         await cancel_below(self.leases, self.clock, live, names)
 
     async def run_of(self, session: str, name: str, parent: str | None = None) -> str:
@@ -297,7 +297,7 @@ class Turns:
         return rows[-1].run if rows else run_id(self.store.info.id, parent or session, name)
 
     async def _advance(self, agent: Agent, live: LiveRun, *, new: bool = False) -> Outcome:
-        """Continue the open turn. A turn that is stopped waits for `resume`; in a child run it raises TurnLeft."""
+        """Run the open turn (`new`: it just began). If stopped, it waits for `resume`; a child run raises TurnLeft."""
         try:
             if not new:  # its begin has just named the agent
                 await self._note_change(agent, live)
@@ -341,7 +341,7 @@ class Turns:
 
     @asynccontextmanager
     async def held(self, run: str, agent: Agent, told: TurnCaller, above: str | None = None) -> AsyncIterator[LiveRun]:
-        """Hold the lease of a run inside the block, and yield the live run. `above` is the id of its parent run."""
+        """Hold a run's lease in the block, and yield the live run, which keeps `told`. `above` is the parent run's id."""
         async with self.leases.leased(run, above) as lease:
             await self._save(run, ())
             kept = self._kept.pop(run, None)

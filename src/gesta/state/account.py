@@ -133,10 +133,10 @@ class Spending(Struct):
                 self.asked, self.more, self.refused = None, self.more + given, given == Amount()
 
     def _hand(self, edge: int, handed: ChildEdge) -> None:
-        """Add an `edge` entry, which starts a child run, and reserve the allowance of the child run.
+        """Add the `edge` entry with the seq `edge`, and reserve the allowance of the child run that it starts.
 
-        If a call is tried again, its new `edge` replaces its old one. If the allowance of the old `edge` was settled,
-        none is reserved again.
+        If there is an earlier `edge` entry of the same child run, because a call was tried again, the new one replaces
+        it. If the allowance in the earlier entry was settled, none is reserved again.
         """
         before = self.edge_of(handed.child)
         if before is None or self.held.pop(before, None) is not None:

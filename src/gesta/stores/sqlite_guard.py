@@ -153,11 +153,11 @@ class Guard:
         return free(self.hold.descriptor, LOG)
 
     def beside(self) -> bool:
-        """Return whether the log is in its place, or held nothing that the file lacks.
+        """Return whether the log is in its place, or all its commits were copied into the file before it was removed.
 
-        The caller has the right to write, and SQLite has not opened the file yet. If another process writes to the
-        log, an empty log whose index lists commits counts as removed. Else it counts as in its place, because a loss
-        of power can leave it empty.
+        The caller has the right to write, and SQLite has not opened the file yet. An empty log, whose index lists
+        commits, was removed and made again if another process writes to the log. If none does, the log counts as in
+        its place, because a loss of power can leave it empty.
         """
         try:
             log = Path(self._log).stat()
@@ -204,9 +204,9 @@ class Guard:
             return ours
 
     def clear(self) -> None:
-        """Remove the log to which this store wrote, and the log's index. All its entries were saved elsewhere before.
+        """Remove the log to which this store wrote, and the log's index. Another log at the same path is not removed.
 
-        Another log at the same path is not removed.
+        The caller has copied all entries of the log into another file.
         """
         with suppress(OSError):
             if identified(self._log) != self._ours:
@@ -350,7 +350,10 @@ def refuse_second(event: str, values: tuple[Any, ...]) -> None:
 
 
 def _in_use(file: File) -> bool:
-    """Return whether this process uses a file. If only its threads do and no store, wait a short time for their end."""
+    """Return whether this process uses a file.
+
+    If no store uses it, but a thread or a connection still does, wait a short time until these have ended.
+    """
     for wait_s in ENDING_S:
         with OPENING:
             sweep()

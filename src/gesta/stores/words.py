@@ -258,7 +258,7 @@ def shown(text: str, asked: str) -> str:
 
 
 def sayable(text: str) -> str:
-    """Return a text that SQLite can index: lone surrogates, NUL and the marks of matches are replaced."""
+    """Return a text that SQLite can index: lone surrogates, NUL and the marks that `shown` sets are replaced."""
     return text.encode("utf-8", "replace").decode().replace("\0", " ").replace(OPENING, " ").replace(CLOSING, " ")
 
 
@@ -289,8 +289,11 @@ def _places(
 def _kept(path: Path, keep_from: int, until: float | None) -> tuple[apsw.Connection, float] | None:
     """Add entries to the index that a record keeps in its file.
 
-    Returns a connection, and the share of the entries that are in the index, from 0 to 1; `None` if the record is too
-    small to keep an index.
+    Returns a connection, and the share of the entries that are in the index, from 0 to 1; `None` if the file has no
+    index and the record has at most `keep_from` entries.
+
+    Args:
+        until: time (by `time.monotonic`) after which no more entries are added; `None` adds all.
 
     Raises:
         apsw.Error: the index cannot be written.

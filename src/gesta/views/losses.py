@@ -41,8 +41,8 @@ def losses(entries: Sequence[Entry], messages: Sequence[Message], by: str = "") 
     Args:
         entries: the entries that the messages were made from.
         messages: the messages.
-        by: name of the model that gets its own items, such as signatures, sent back, see
-            `gesta.model.request.native_by`; empty for none.
+        by: name of the model to which the messages are sent, as `gesta.model.request.native_by` returns it. Signatures
+            and other native items of its own replies are sent back to it, so they are no loss. Empty for no model.
     """
     found: Counter[str] = Counter()
     shown = {seq for message in messages for seq in message.sources}

@@ -67,9 +67,9 @@ class Chain:
         return bool(self.types.get(name, frozenset()) & (FOLLOWED | {"Question"}))
 
     def _above(self, name: str) -> str:
-        """Return the latest source of an entity from which the client continues its path; `""` if there is none.
+        """Return the latest source of an entity that leads the client on (see `_leads_on`); `""` if there is none.
 
-        Sources of sources count too, but only those in the entity's own session.
+        Only sources in the entity's own session count. In place of any other source, its own sources are searched.
         """
         found, seen, left = [""], {name}, list(self.sources[name])
         while left:
@@ -86,8 +86,8 @@ class Chain:
     def _with_room(self, name: str) -> Generator[Link, None, str]:
         """Return an entity of the chain from which one more entity may derive within the client's limits.
 
-        That is the entity `name`, or else one before it in the chain. If none of these has room, it is an extra
-        entity that continues one of them; the derivation of the extra entity is yielded first.
+        That is the entity `name`, or else one before it in the chain. If none of these has room, an extra entity
+        that derives from one of them is returned. The derivations of new extra entities are yielded.
         """
         each = name
         while each:

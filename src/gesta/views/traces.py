@@ -245,7 +245,7 @@ class Turn:
                 yield self._chat(self._chats.pop(entry.span), one.replied)
 
     def _chat(self, one: Open, at: datetime, failure: str | None = None, type_: str = "lost") -> TraceSpan:
-        """Return the ended span of a model request. It failed if no reply came, or if `failure` says why."""
+        """Return a request's span, ended by its reply or else `at`. It failed without a reply, or with a `failure`."""
         if one.reply is not None and self._conversation is not None:
             one.notes.attributes["gen_ai.output.messages"] = one.reply.text()
             self._said(one, "output", one.reply.words or as_json(one.reply.calls))

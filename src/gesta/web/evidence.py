@@ -143,7 +143,7 @@ class Evidence:
     async def run(self, row: RunRow) -> dict[str, Any]:
         """Check one run, and return its flaws and head as a dict for the page.
 
-        A run of more than `large` entries is not checked, because that takes long. Its flaws come from the last check
+        A run of more than `LARGE` entries is not checked, because that takes long. Its flaws come from the last check
         of the whole record. If there was no such check yet, the member `checked` is false.
         """
         store, own = self._record.store, [head for each in self.heads for head in each if head.run == row.run]

@@ -66,7 +66,7 @@ async def waiting(_request: Request, pages: Pages) -> Response:
 
 
 async def last_said(pages: Pages, session: str) -> str:
-    """Return the last message of a person in a session; an empty text if there is no readable message."""
+    """Return a person's last message in a session; "" if there is none, or if the session's runs are damaged."""
     try:
         said = [each for each in await pages.record.history(session) if each.role == "user"] if session else []
     except BrokenRecord:  # the evidence says why

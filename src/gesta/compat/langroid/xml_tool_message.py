@@ -64,7 +64,10 @@ class XMLToolMessage(ToolMessage):
 
     @classmethod
     def format_instructions(cls, tool: bool = False) -> str:  # noqa: FBT001, FBT002 - the name that users know
-        """Return the description of the tool as text for a model, with each field as an XML element."""
+        """Return the description of the tool as text for a model, with each field as an XML element.
+
+        `tool` has no effect; Langroid's method has it.
+        """
         del tool
         schema = facts_of(cls).schema
         fields = "\n".join(f"  <{name}>{json.dumps(each)}</{name}>" for name, each in schema["properties"].items())
@@ -74,7 +77,7 @@ class XMLToolMessage(ToolMessage):
 
     @classmethod
     def json_instructions(cls, tool: bool = False) -> str:  # noqa: FBT001, FBT002 - the name that users know
-        """Return the same text as `format_instructions`: the tool is described in XML."""
+        """Return the same text as `format_instructions`, which is not JSON. `tool` has no effect."""
         return cls.format_instructions(tool)
 
     def format_example(self) -> str:
@@ -133,7 +136,12 @@ def _elements(text: str) -> list[tuple[str, Any]]:
 
 
 def _close(stack: list[tuple[str, list[tuple[str, Any]]]], words: list[str]) -> str:
-    """End the innermost open element, add it to the element that contains it, and return the ended element's name."""
+    """End the innermost open element, add it to the element that contains it, and return the ended element's name.
+
+    Args:
+        stack: name and inner elements of each open element, outermost first.
+        words: text of each open element, in the same order.
+    """
     (name, inside), text = stack.pop(), words.pop()
     fenced = FENCE.match(text)
     plain = text.strip("\n") if "\n" in text.strip() else text.strip()  # the first line of code may be indented
@@ -142,7 +150,11 @@ def _close(stack: list[tuple[str, list[tuple[str, Any]]]], words: list[str]) -> 
 
 
 def _typed(value: Any, schema: Mapping[str, Any], defs: Mapping[str, Any]) -> Any:
-    """Return the content of an element, converted to the type that its JSON Schema names."""
+    """Return the content of an element (`value`), converted to the type that its JSON Schema names.
+
+    Args:
+        defs: the schemas to which `$ref` refers, by name.
+    """
     schema = defs.get(str(schema.get("$ref", "")).removeprefix("#/$defs/"), schema)
     forms = [schema, *schema.get("anyOf", ())]
     types = {each.get("type") for each in forms}
@@ -161,7 +173,7 @@ def _typed(value: Any, schema: Mapping[str, Any], defs: Mapping[str, Any]) -> An
 
 
 def _written(name: str, value: Any, schema: Mapping[str, Any]) -> str:
-    """Return a field as an XML element. A field that is code, or marked `verbatim`, becomes a CDATA section."""
+    """Return a field as an XML element. The text of `code`, or of a field whose schema has `verbatim`, is CDATA."""
     if isinstance(value, list):
         return f"<{name}>{''.join(_written(ITEM, each, {}) for each in value)}</{name}>"
     if isinstance(value, dict):

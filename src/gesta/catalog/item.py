@@ -47,7 +47,7 @@ class Item(Struct, frozen=True, kw_only=True):
 
 
 class BadItem(GestaError):
-    """Raised for a tool or prompt in a file that cannot be used. The message names the file and the line."""
+    """Raised if a tool or prompt cannot be read from its file. The message names the file and the line."""
 
     def __init__(self, source: str, line: int, found: str) -> None:
         super().__init__(f"{source}:{line}: {found}.")

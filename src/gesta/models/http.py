@@ -361,7 +361,7 @@ class HttpModel:
 
 
 async def _closing(client: httpx2.AsyncClient) -> AsyncGenerator[None, None]:
-    """Close the client's connections when the event loop ends, because the loop then closes this generator."""
+    """Yield once. An event loop that ends closes this generator, which then closes the client's connections."""
     try:
         yield
     finally:

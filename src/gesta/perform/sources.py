@@ -61,10 +61,10 @@ class Sources:
         await loop.tasks.__aexit__(None, None, None)  # nothing in the group raises, so that `raised` goes on as itself
 
     async def listed(self, agent: Agent[Any]) -> Agent[Any]:
-        """Return a copy of the agent with the tools that its sources offer now. If none has changed, return the agent.
+        """Return a copy of the agent with the tools that its sources offer now; the agent itself if none has changed.
 
         Raises:
-            GestaError: a source cannot be reached, or its tools cannot be used.
+            GestaError: a source cannot be reached, or lacks a tool that the program selected.
             BadTool: two sources, or a source and the program, offer a tool of the same name.
         """
         loop = self._opened[current_token()]

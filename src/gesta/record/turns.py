@@ -203,7 +203,7 @@ class Turns:
             return await self._served(bound, live, ended)
 
     async def _behind(self, agent: Agent, opening: Opening, live: LiveRun) -> Outcome | None:
-        """Finish or cancel earlier turns; return `None`. If one waits, queue `opening` and return that turn's outcome."""
+        """Finish or cancel earlier turns. If one waits, queue `opening` and return that turn's outcome, else `None`."""
         check_here(live.log.run, live.state, self.store)
         turn, policy = live.state.turn, agent.policy.when_busy
         if live.state.open:
@@ -245,7 +245,7 @@ class Turns:
         return ended
 
     async def _serve(self, agent: Agent, live: LiveRun) -> Outcome | None:
-        """Run the turns of the inbox's messages, up to the first that waits. Return its outcome; `None` if none waits."""
+        """Run the turns of the inbox's messages until one waits. Return that turn's outcome; `None` if none waits."""
         for letter, content in await letters(self.store, live.log.run):
             opened = live.state.opened
             if opened is None or not is_message(letter) or not isinstance(content, UserContent):
@@ -341,7 +341,7 @@ class Turns:
 
     @asynccontextmanager
     async def held(self, run: str, agent: Agent, told: TurnCaller, above: str | None = None) -> AsyncIterator[LiveRun]:
-        """Hold a run's lease in the block, and yield the live run, which keeps `told`. `above` is the parent run's id."""
+        """Hold a run's lease in the block. Yield the live run, which keeps `told`. `above` is the parent run's id."""
         async with self.leases.leased(run, above) as lease:
             await self._save(run, ())
             kept = self._kept.pop(run, None)

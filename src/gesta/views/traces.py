@@ -349,7 +349,7 @@ class Turn:
                     note(one.notes, entry, content=self._conversation is not None)
 
     def _message(self, one: Open | None, side: str, text: str, parts: list[dict[str, Any]]) -> None:
-        """Set the input or output message of a span. An input that is set already is kept; an output is replaced."""
+        """Set a span's `input` or `output` (`side`). An input that is set already is kept; an output is replaced."""
         name = f"gen_ai.{side}.messages"
         if one is None or self._conversation is None or (side == "input" and name in one.notes.attributes):
             return

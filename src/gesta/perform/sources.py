@@ -82,7 +82,7 @@ class Sources:
         return replace(agent, tools=[*own, *kept])
 
     def ended(self, run: str) -> None:
-        """Ask all sources to drop the calls that they hold for a run, because its turn has ended."""
+        """Cancel the calls that sources keep open for a run while its turn waits. Called when the turn has ended."""
         for loop in self._opened.values():
             for each in loop.opened.values():
                 each.ended(run)

@@ -167,7 +167,7 @@ class Weight(Struct):
     read."""
 
     def take(self, entry: Entry) -> None:
-        """Add the content of an entry that prompts show. The kind of the entry must be in `WEIGHED`."""
+        """Add an entry's content, which later prompts show, to the estimate. The entry's kind must be in `WEIGHED`."""
         if entry.content.kind is not Kind.Assistant or not entry.causes:
             self.since.append(entry.content)
 

@@ -155,9 +155,9 @@ class Guard:
     def beside(self) -> bool:
         """Return whether the log is in its place, or all its commits were copied into the file before it was removed.
 
-        The caller has the right to write, and SQLite has not opened the file yet. An empty log, whose index lists
-        commits, was removed and made again if another process writes to the log. If none does, the log counts as in
-        its place, because a loss of power can leave it empty.
+        The caller has the right to write, and SQLite has not opened the file yet. If the log is empty
+        although its index lists commits, it counts as removed if another process writes to the log, and else as in its
+        place, because a loss of power can leave it empty.
         """
         try:
             log = Path(self._log).stat()

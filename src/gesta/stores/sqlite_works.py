@@ -120,8 +120,8 @@ class Works:
     def _transact(self, effect: TransactionalEffect) -> int:
         """Call the `work` of an effect, append the entries that it returns, and return the pos of the last one.
 
-        If `work` returns `False` as its second value, the tool's changes are undone. If a statement of the tool has
-        ended the whole transaction, a new transaction writes the entries.
+        `work` runs a tool's SQL. If it returns `False` as its second value, the tool's changes are undone. If a
+        statement of the tool has ended the whole transaction, a new transaction writes the entries.
         """
         sql, before = Sql(self._connection), self._tables()
         self._one.execute("SAVEPOINT effect")

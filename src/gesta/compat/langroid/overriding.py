@@ -35,7 +35,7 @@ async def respond(agent: Any, entity: Entity, msg: Said) -> ChatDocument | None:
 
 
 def restart(agent: Any) -> None:
-    """Call the agent's `init_state`: after the agent was made or copied, or at the start of a task with `restart`."""
+    """Call the agent's `init_state`, after the agent was made or copied, or when a task restarts it."""
     agent._begins = True  # noqa: SLF001 - of an agent
     try:
         agent.init_state()

@@ -26,6 +26,7 @@ async def fan_out(
     """Run one sub-agent for each request, all at the same time. Return the findings in the order of the requests.
 
     Args:
+        verbs: starts the workflow steps of the calling turn.
         workers: agents by the name of the pattern in a request; see `worker`.
         first: number of the turn's earlier requests to sub-agents; it makes the names of the workflow steps unique.
         cause: the entry from which the requests were made.

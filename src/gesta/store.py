@@ -272,8 +272,8 @@ class Store(Protocol):
     async def release(self, lease: Lease) -> None:
         """Release the lease of a run. If this process no longer holds the lease, do nothing.
 
-        The lease ends with this call, even if the call is cancelled or its commit fails. Then this process can acquire
-        the lease again at once, and the next commit frees it for other processes.
+        For this process the lease ends with this call, even if the call is cancelled or its commit fails. After a
+        failed commit, other processes can acquire the lease only after a later commit of this process.
         """
 
     async def holds(self, lease: Lease) -> bool:

@@ -87,7 +87,7 @@ async def push(
     """Copy all runs into another record, which may already have a part of them.
 
     Args:
-        progress: called after each page with the number of entries that were copied so far.
+        progress: called several times during the copy, with the number of entries that were copied so far.
         moved_by: name of the person who moves the runs, so that they continue only in the target. With `None` the runs
             are copied as mirrors.
 

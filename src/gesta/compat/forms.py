@@ -154,7 +154,7 @@ def _said(item: Round, number: int) -> str | None:
 
     Args:
         item: the actions that the reply asked for.
-        number: how many they are.
+        number: number of these actions.
     """
     if not isinstance(item.first, AgentActionMessageLog):
         return item.first.log

@@ -90,7 +90,7 @@ class ToolCalls:
         return header
 
     def reader(self) -> None:
-        """Return `None`, because the provider reports calls apart from the text."""
+        """Return `None`: no reader has to find calls in a reply's text, because the provider reports them apart."""
 
 
 def _begin(_entry: Entry, content: BeginContent, state: State) -> None:
@@ -156,9 +156,9 @@ def _say(state: State, message: Message) -> None:
 
 
 def _close(state: State) -> None:
-    """Add the reply of the open completion and one result for each of its calls.
+    """Append the reply of the open completion to `state.messages`, and one result for each of its calls.
 
-    Then add the messages that had to wait because they came between the calls and their results.
+    After these, append the messages that had to wait because they came between the calls and their results.
     """
     turn, state.open = state.open, None
     if turn is not None and (turn.text or turn.calls):

@@ -237,10 +237,10 @@ def each_document(
 
 
 def list_in(value: Any, key: str, path: str, missing: str) -> list[Any]:
-    """Return a member that must be a list.
+    """Return the member `key` of a JSON object, which must be a list.
 
     Args:
-        value: the object with the member.
+        value: the object.
         path: path of the file, for the error.
         missing: text of the error.
 
@@ -309,7 +309,7 @@ def digest_json(value: Any) -> str:
 
 
 def _usual(packed: bytes) -> bool:
-    """Return whether JSON writes all numbers of a value without an exponent, so that two encoders write the same text.
+    """Return whether no number in a value needs an exponent in JSON. Then msgspec and `json` write the same numbers.
 
     Args:
         packed: the value as msgpack; its texts must be ASCII.
@@ -324,7 +324,7 @@ def _usual(packed: bytes) -> bool:
 
 
 def identical(one: Any, other: Any) -> bool:
-    """Return whether two JSON values have the same digest. For equal texts this is much faster than two digests."""
+    """Return whether two JSON values have the same digest. Their JSON texts are compared first, which is faster."""
     try:
         text = _ENCODER.encode(one)
         if b"null" not in text and text == _ENCODER.encode(other):  # msgspec writes NaN as null

@@ -119,7 +119,7 @@ def marks_of(message: Any) -> Object | None:
 
 
 def tools_of(given: Any) -> tuple[list[Object], Any]:
-    """Return the tools that a model was offered, and the elements of the list that do not define a tool."""
+    """Return the tools in `given`, the member `tools` of a request, and those of its elements that define no tool."""
     every = given if isinstance(given, list) else [] if given is None else [given]
     read = [tool(one, Oddities()) for one in every]  # not counted: the log repeats the tools in every request
     return [one for one in read if one is not None], [

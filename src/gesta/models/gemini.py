@@ -220,13 +220,13 @@ def _set(members: dict[str, Any]) -> dict[str, Any]:
 
 
 def _hold(wanted: dict[str, Any], config: dict[str, Any], *, native: bool) -> list[dict[str, Any]]:
-    """Ask for an answer that fits a schema: in the body, or in words if Gemini cannot enforce the schema.
+    """Ask for an answer that fits a schema: by members of `config`, or in words if Gemini cannot enforce the schema.
 
     If the user's settings already determine the form of the answer, nothing is done.
 
     Args:
         wanted: the schema of the answer.
-        config: the members of `generationConfig`, which are changed.
+        config: the request's `generationConfig`, which is changed in place.
         native: whether the model can enforce a schema in this request.
 
     Returns:

@@ -136,9 +136,9 @@ class EntryEvents:
         return True
 
     def _shown(self, key: Key) -> bool:
-        """Return whether `explain` events name the entry with this run and seq.
+        """Return whether `explain` events may name the entry whose run and seq are in `key`.
 
-        They name every entry of a run whose entries were not added here.
+        They may name every entry of a run of which `add` has read no entry.
         """
         origin = self._origins.get(key[0])
         return origin is None or (key[1] in origin.nodes and not origin.became(key[1]))

@@ -25,7 +25,7 @@ class RunFollower(Protocol):
     """The keys are the ids of the runs whose entries the follower receives. The watch does not use the values."""
 
     def opens(self, entry: Entry) -> bool:
-        """Return whether an entry opens a run that this follower follows too."""
+        """Return whether an entry opens a run that this follower must follow too. If so, add the run to `runs`."""
 
     def take(self, found: Entry | GestaError) -> None:
         """Add an entry to the follower's queue. An error ends the follower."""

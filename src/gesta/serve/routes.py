@@ -61,7 +61,7 @@ DESCRIPTION = "/openapi.json"
 
 
 def chosen(paths: Collection[str] | None) -> list[Place]:
-    """Return the places whose path is in `paths`; with `None`, all places. Raises AgentError for an unknown path."""
+    """Return those `PLACES` whose path is in `paths`, or all with `None`. Raises AgentError for an unknown path."""
     if paths is None:
         return [*PLACES]
     known = [*dict.fromkeys(place.path for place in PLACES), DESCRIPTION]
@@ -73,7 +73,7 @@ def chosen(paths: Collection[str] | None) -> list[Place]:
 
 
 def routes(service: Service, places: Sequence[Place] = PLACES) -> list[Route]:
-    """Return a Starlette route for each place. Its exceptions become error responses."""
+    """Return a Starlette route for each place. Exceptions of the place's function become error responses."""
     return [Route(place.path, _answering(place, service), methods=[place.method]) for place in places]
 
 

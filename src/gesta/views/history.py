@@ -74,7 +74,7 @@ class History:
     """Collects the messages of one run from its entries.
 
     Args:
-        agent: name of the run. Each message gets it as its `agent`.
+        agent: name of the run, which becomes the `agent` of each message.
         calls: whether replies with tool calls are messages too.
     """
 

@@ -302,7 +302,10 @@ def _called(
 
 
 def _records(text: str) -> Any:
-    """Return the list or object in a JSON text that is too long for a line to show whole; else return the text."""
+    """Return the list or object in a JSON text, if the text is too long for a line to show whole.
+
+    Any other text is returned unchanged, and so is a text of more than `100 * LONGEST` characters.
+    """
     if not LONGEST < len(text) <= LONGEST * 100 or not text.lstrip().startswith(("{", "[")):
         return text
     try:

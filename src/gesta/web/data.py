@@ -46,8 +46,8 @@ class Pages:
 
         Args:
             name: name of the record on the pages.
-            address: address of the record. The record is opened again for writing when a person answers, and by a
-                check.
+            address: address of the record, which is opened a second time to write a person's answer, and to check the
+                whole record.
         """
         self.record, self.name, self.address = record, name, address
         self.listing = Listing(record)
@@ -138,6 +138,7 @@ class Pages:
 
         Args:
             seq: seq of the entry; `None` for the last answer of the run.
+            shown: which nodes a person wants to see, and which groups are open.
         """
         explained = await self.lineages.explained(run, seq)
         runs = {}

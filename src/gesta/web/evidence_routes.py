@@ -49,7 +49,7 @@ async def _heads(_request: Request, pages: HasEvidence) -> Response:
 
 
 async def ask(request: Request, pages: HasEvidence) -> Response:
-    """Start or stop the check of the whole record, and answer with its state."""
+    """Start or stop the check of the whole record, as the body (`Asked`) says, and answer with the check's state."""
     asked = await read(request, Asked)
     if asked.do == "stop":
         pages.evidence.stop()

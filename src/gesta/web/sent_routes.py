@@ -79,7 +79,7 @@ def _params(request: Request) -> dict[str, Any]:
 
 
 def _wanted(request: Request) -> tuple[str, Wanted]:
-    """Return the run that a page's URL names, the choice of a request to its model, and how to show that request."""
+    """Return the run that a URL names, and which request of that run the URL asks for, in which form."""
     params, query = _params(request), request.query_params
     form, model = query.get("form") or None, query.get("as") or None
     return params["run"], Wanted(entry=params["seq"], form=form, model=model, whole=bool(query.get("whole")))

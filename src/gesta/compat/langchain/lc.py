@@ -67,7 +67,7 @@ def _written(value: Any) -> Any:
 
 
 def _escaped(value: Any) -> Any:
-    """Return a copy of a value that contains only JSON values: every object in it becomes a stub."""
+    """Return a copy of a value in which a stub replaces each object that JSON cannot hold."""
     match value:
         case dict() if _has_names(value):
             return {key: _escaped(each) for key, each in value.items()}
@@ -112,7 +112,10 @@ def _read(value: Any) -> Any:
 
 
 def _made(name: str, kwargs: dict[str, Any]) -> Any:
-    """Return the object that an lc form describes. Raises ValueError for an unknown class or unsuitable members."""
+    """Return an object of LangChain's class `name` with the members `kwargs`.
+
+    Raises ValueError if the class is unknown, or if the members do not fit it.
+    """
     message = name.removesuffix("Chunk") in MESSAGES
     if not message and name not in AGENTS:
         raise ValueError(f"found an lc object {name!r}; expected one of {', '.join((*AGENTS, *MESSAGES))}")

@@ -70,9 +70,10 @@ class Owners(Struct):
     """Task and event ids of each open simulation, by its number. The simulation with the newest event is last."""
 
     def take(self, place: int, event: Any) -> Owned:
-        """Return an event (number `place` in the file) with its simulation, which is that of the event's parent.
+        """Return an event (number `place` in the file) together with the simulation that it belongs to.
 
-        If the parent is unknown, it is the latest simulation of the event's task, else that of the event before.
+        This is the simulation of the event's parent. If the parent is unknown, it is the open simulation of the event's
+        task, else any open simulation; of several, the one that had an event last.
         """
         members = event if isinstance(event, dict) else {}
         kind, task = members.get("event_type"), members.get("task_id")
@@ -176,7 +177,7 @@ class _Run:
         return Foreign(id=own, name=self._name, digest=digest, entries=self._spans.entries, plain=True)
 
     def _talk(self) -> None:
-        """Turn the messages in the events into a conversation. `_tell` later writes the entries, each at its event."""
+        """Make entries from the messages in the events, and keep them in `_said` until `_tell` writes them."""
         chat = Chat(self._name, self._oddities, _model(self._events))
         for key, value in self._constant.items():
             if value is not None:
@@ -228,7 +229,7 @@ class _Run:
         chat.take(replace(words, at=at or words.at, sure=sure, model=named, extra=extra), place)
 
     def _tell(self, place: int) -> None:
-        """Write the entries of the message that the event with the number `place` held."""
+        """Write the entries that `_talk` made from the message in event number `place`."""
         for seq, entry in self._said.get(place, ()):
             made = self._seqs[seq] = len(self._spans.entries) + 1
             content = entry.content
@@ -330,7 +331,7 @@ class _Run:
             del self._open[span]
 
     def _referred(self, value: Any, depth: int = 0) -> Any:
-        """Return a copy of a value in which the messages of the conversation are replaced by references."""
+        """Return a copy of a value in which `{"message": n}` replaces the message number n of the conversation."""
         if depth > DEEPEST or not isinstance(value, dict | list):
             return value
         if isinstance(value, list):

@@ -247,7 +247,10 @@ def _ending(status: Any, history: list[Any], oddities: Oddities) -> tuple[Reason
 
 
 def _bare(message: Any) -> Any:
-    """Return a message in the form of OpenAI's chat, where a result names one call and not a list of calls."""
+    """Return a message in the form of OpenAI's chat, without the members that SWE-agent adds.
+
+    A result then names its call in `tool_call_id`.
+    """
     if not isinstance(message, dict):
         return message
     ids = message.get("tool_call_ids")

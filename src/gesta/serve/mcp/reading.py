@@ -96,7 +96,7 @@ class Bounds(Struct, frozen=True, kw_only=True):
 
     @property
     def queries(self) -> QueryBounds:
-        """The limits of an SQL query, as the store needs them."""
+        """The limits that the store applies to one SQL query of an assistant."""
         return QueryBounds(seconds=self.seconds, rows=self.rows, size_bytes=self.read_bytes)
 
 

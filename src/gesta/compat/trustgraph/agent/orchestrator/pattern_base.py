@@ -68,7 +68,7 @@ class PatternBase:
 
     @classmethod
     def _at_work(cls, verbs: Verbs, processor: Any) -> tuple[PatternTurn, "PatternBase"]:
-        """Return a new turn and a new instance of this pattern. The turn runs the steps of the pattern."""
+        """Return a new turn, which runs the steps of a pattern, and a new instance of this pattern for it."""
         turn = PatternTurn(verbs, cls.prompts, cls.limit)
         return turn, cls(processor if processor is not None else Processor(turn))
 
@@ -92,7 +92,7 @@ class PatternBase:
     def make_context(
         self, flow: Flow, user: str, respond: Respond | None = None, streaming: bool = False
     ) -> UserAwareContext:
-        """Return a flow with facts about the current turn: the user, the idempotency key, the clock and others."""
+        """Return a flow that wraps `flow` and has facts about the current turn, such as the user and the clock."""
         made = UserAwareContext(flow, user, respond=respond, streaming=streaming)
         turn = _turn(flow, self)
         if turn is not None:
@@ -357,7 +357,7 @@ class PatternBase:
         raise NotImplementedError(f"{type(self).__name__} has no iterate(request, respond, next, flow)")
 
     async def _save(self, id: str, user: str, content: str, title: str) -> str | None:
-        """Save a content and return its id. If saving fails, log a warning and return `None`."""
+        """Save a content under `id` by `self.processor`, and return `id`. If this fails, log it and return `None`."""
         try:
             await self.processor.save_answer_content(doc_id=id, user=user, content=content, title=title)
         except Exception:

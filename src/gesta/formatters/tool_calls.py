@@ -77,7 +77,7 @@ class ToolCalls:
         return State(most=MOST)
 
     def format(self, entries: Sequence[Entry], state: State) -> list[Message]:
-        """Return the messages of one segment, and change `state` in place."""
+        """Return the messages made from `entries`, one segment. What later segments need is kept in `state`."""
         for entry in entries:
             if (kind := entry.content.kind) in HANDLERS:
                 HANDLERS[kind](entry, entry.content, state)

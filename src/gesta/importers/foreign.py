@@ -259,7 +259,7 @@ def object_of(value: Any) -> dict[str, Any]:
 
 
 def told(text: str, by: str, extra: dict[str, Any]) -> SystemContent:
-    """Return a content for a text that the program `by` wrote, although its role is that of the user."""
+    """Return a content for a text that the program `by` wrote, although the source calls it a message of the user."""
     return SystemContent(value=text, source=[by], extra=extra or None)
 
 

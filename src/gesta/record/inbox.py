@@ -223,7 +223,7 @@ class Inbox:
         return name if known else (await self.find(name)).run
 
     async def _whole(self, name: str) -> str:
-        """Return `name` unchanged if it is a complete run id, even of an unknown run; else the id of the run it means."""
+        """Return `name` unchanged if it is a whole run id, even of an unknown run; else the id of the run it means."""
         return name if RUN_ID.fullmatch(name) is not None else (await self.find(name)).run
 
     async def _directly(self, name: str) -> RunRow | None:

@@ -334,7 +334,7 @@ async def _release(store: Store, lease: Lease) -> None:
 
 
 async def _commit(store: Store, going: list[_Going], gone: Gone, pruner: Pruner) -> None:
-    """Write the tombstones and remove the runs, in one commit. If one has changed, add all to `gone.staying` instead."""
+    """Write the tombstones and remove the runs, in one commit. If one has changed, add all to `gone.staying`."""
     if not going:
         return
     places = await _places(store, [each.row.run for each in going])

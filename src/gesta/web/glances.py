@@ -113,7 +113,13 @@ class Glances:
 
 
 def around(row: RunRow, rows: Sequence[RunRow]) -> list[dict[str, Any]]:
-    """Return the runs that the page of a run links to: the top runs of its session, and its chain of parents."""
+    """Return facts about the runs that the page of a run links to: other root runs of its session, and its parents.
+
+    Parents are followed up to a root run (a run that no other run started). The run itself is listed too.
+
+    Args:
+        rows: the runs of the session.
+    """
     by_id = {each.run: each for each in rows}
     way, here = list[str](), row
     while here.run not in way:

@@ -175,7 +175,7 @@ class ProgramTurn:
         Raises:
             Stopped: the turn has to end.
             Suspended: the step has to wait.
-            TurnLeft: the turn was asked to stop.
+            TurnLeft: the caller of the turn stopped waiting, so nothing new may start.
         """
         self.live.stop.check()
         await take_in(self.live)

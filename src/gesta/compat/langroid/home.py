@@ -58,8 +58,8 @@ class Home:
     def end_now(self, work: Coroutine[Any, Any, T], twin: str) -> T:
         """Run a coroutine that awaits only operations of the record, and return its result.
 
-        If the home opened the record itself, this also works while an event loop is running. Otherwise GestaError is
-        raised, which advises the asynchronous method `twin`.
+        If the home opened the record itself, this also works while an event loop is running. With a record that the
+        program opened, GestaError is then raised; it advises the asynchronous method `twin`.
         """
         return self.wait_for(lambda: work, twin) if isinstance(self._given, Record) else drive(work)
 

@@ -216,7 +216,7 @@ class Page:
         return str(node.seq) if node.run == run else f"{harmless(node.run[:8])}.{node.seq}"
 
     def _marked(self, node: Node) -> str:
-        """Return the text of a node, with the passages that the answer repeats in brackets.
+        """Return the text of a node, with brackets around the passages that the answer repeats.
 
         The text begins shortly before the first passage.
         """

@@ -127,6 +127,9 @@ def _approver(place: str, module: ModuleType) -> Approver | None:
     """Return the Approver named `approver` in a module; `None` if nothing has this name, or an agent has it.
 
     Raises BadAddress if any other object has this name.
+
+    Args:
+        place: the path or name of the module, for the error.
     """
     made = getattr(module, "approver", None)
     if made is None or isinstance(made, Agent):
@@ -171,7 +174,10 @@ class _AsItStands(SourceFileLoader):
 
 
 def _file(place: str) -> ModuleType:
-    """Import a file, and return the module. The file's imports are searched in its folder first, as for a script."""
+    """Import the file at the path `place`, and return the module.
+
+    The imports in the file are searched in the file's folder first, as for a script.
+    """
     path = Path(place)
     if not os.path.isfile(place):  # noqa: PTH113 - as above
         there = [each.name for each in path.parent.glob("*.py")] if os.path.isdir(path.parent) else []  # noqa: PTH112
@@ -209,7 +215,11 @@ def _dotted(place: str) -> ModuleType:
 
 
 def _broken(place: str, error: BaseException) -> str:
-    """Return the message for an import that failed, with the line of the user's code that caused the failure."""
+    """Return the message for an import that failed, with the line of the user's code that caused the failure.
+
+    Args:
+        place: the file or module that was imported.
+    """
     what = f"{place} does not import: {type(error).__name__}: {error}"
     if isinstance(error, SystemExit):
         what = f"{place} ended the program while it was imported. Put what runs it under `if __name__ == '__main__':`."

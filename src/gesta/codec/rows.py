@@ -174,7 +174,7 @@ def blob_names(row: Row) -> list[str]:
 
 
 def encode_content(content: Content, keep: Keep | None) -> str:
-    """Return a content as stored text. Without `keep`, large values stay in the text."""
+    """Return a content as stored text. `keep` stores large values as blobs; without it they stay in the text."""
     return _pack(content, keep, typed=True)[0]
 
 

@@ -84,7 +84,11 @@ def _document(source: Source) -> tuple[Object, Samples]:
 
 
 def _archive(source: Source, names: tuple[str, ...]) -> tuple[Object, Samples]:
-    """Return the facts about the log in an archive, and an iterator over its samples."""
+    """Return what an archive says about the whole log, and an iterator over its samples.
+
+    Args:
+        names: names of all files in the archive.
+    """
     listed = [name for name in names if name.startswith(SAMPLES) and name.endswith(".json")]
     journal = [name for name in names if name.startswith(JOURNAL) and name.endswith(".json")]
     other = [name for name in names if name not in listed]

@@ -5,7 +5,8 @@ observation of one model call. Its reply is written when the generation ends. It
 begins, if a tool begins that runs one of its calls, or if a request contains it. A tool is matched with a call by the
 call's id, else by name and arguments, else by name. A span that is no tool is matched by name and arguments only.
 
-A run is a list of entries. A seq is an entry's number, a span a part of a run, a completion a reply of a model.
+A run is a list of entries. A seq is an entry's number, a span a part of a run, a completion a reply of a model. The
+parameter `span` of a method is the seq of the `begin` entry of the span in which the method writes entries.
 """
 
 import math
@@ -109,7 +110,7 @@ class Generations:
             self._answer = None if made.calls else completion
 
     def begin(self, each: Observation) -> int | None:
-        """Return the seq of the call that led to an observation, which begins now; `None` if no call did.
+        """Return the seq of the call that led to an observation, at the time when it begins; `None` if no call did.
 
         If the reply that contains the call is not written yet, it is written first.
         """
@@ -194,9 +195,12 @@ class Generations:
         return fits(dict(enumerate(made)), *_carried(each), loose=each.role == TOOL) is not None
 
     def _tell(self, told: list[Said], when: When) -> None:
-        """Write each waiting reply that is in `told`, the messages of a later request.
+        """Write the waiting replies that a later request repeats, before the request itself is written.
 
         By the recorded times, the generation of such a reply may end after the request.
+
+        Args:
+            told: the messages of the request.
         """
         known = [key for said in told if said.role == "assistant" for key in pieces_of(said)] if self._due else []
         for place, due in [*self._due.items()]:
@@ -257,7 +261,9 @@ def _completion(
     """Return the content of the completion that a generation becomes.
 
     Args:
-        gave: the reply as it was read; `None` if only its text is known.
+        each: the generation.
+        text: the text of the reply.
+        gave: the whole reply as it was read; `None` if only its text is known.
     """
     details = each.raw.get("costDetails")
     cost = _number(details.get("total")) if isinstance(details, dict) else None
@@ -330,10 +336,11 @@ def _latency_ms(each: Observation) -> float | None:
 
 
 def _usage(given: dict[str, Any] | None, details: Any) -> dict[str, Any] | None:
-    """Return the token counts of a model call: `given`, from the reply, if it counts input and output.
+    """Return the token counts of a model call.
 
-    Otherwise return `details`, Langfuse's own counts, with names such as `input_tokens` added. If there are no
-    `details`, return `given`.
+    Args:
+        given: the counts in the reply. They are used if they count input and output, or if there are no `details`.
+        details: Langfuse's own counts. They are returned with the names `input_tokens` and `output_tokens` added.
     """
     if given is not None and any(name in given for name in PROMPT) and any(name in given for name in COMPLETION):
         return given

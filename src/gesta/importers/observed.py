@@ -2,7 +2,8 @@
 
 An observation is a node of a trace, such as a model call or a tool call. An observation names its parent. In the order
 made here, an observation begins after its parent and ends before its parent, even if recorded times contradict that, as
-after parallel work or late writes, or with several clocks. Each observation keeps its recorded times.
+after parallel work or late writes, or with several clocks. Each observation keeps its recorded times. The parameter
+`oddities` counts problems of the source by name.
 """
 
 from collections.abc import Iterator, Mapping

@@ -181,9 +181,14 @@ async def _judged(live: LiveRun, child: str, of: int, children: Children, agent:
 
 
 def _write(agent: Agent, live: LiveRun, point: Point, of: int, said: HookAnswer) -> int:
-    """Write a verdict, and return the seq of its entry.
+    """Write the verdict of a hook, and return the seq of its entry.
 
     If the hook allowed everything and called no agent, write nothing and return 0.
+
+    Args:
+        point: where the hook was asked: message, request, call or answer.
+        of: seq of the entry that the hook was asked about.
+        said: the verdict.
     """
     verdict, ends = said.verdict, said.children.ends
     if verdict is None and not ends:

@@ -108,7 +108,7 @@ class Prompt:
                 self.close(gap)
 
     def _gap(self, entry: Entry) -> int | None:
-        """Return the place where a compaction removed blocks, if it is a cause of the entry; else return `None`."""
+        """Return the place where a compaction removed blocks, if the compaction is a cause of `entry`; else `None`."""
         return next((self._gaps[cause] for cause in entry.causes if cause in self._gaps), None)
 
     def close(self, at: int | None = None) -> None:
@@ -188,7 +188,7 @@ class Prompt:
         """Replace the result in the block at `place` by a short text. The block stays: each call needs a result.
 
         Args:
-            seq: seq of the compaction.
+            seq: seq of the compaction, which the block then counts as made from.
             summary: the short text; `None` for the text `CLEARED`.
         """
         old = self.shown[place]

@@ -24,7 +24,7 @@ class Reader(Protocol):
     """
 
     def feed(self, text: str) -> list[Delta]:
-        """Add the next piece of the reply's text, and return the words that may be sent to listeners now."""
+        """Add the next piece of the reply's text, and return the pieces of thought or answer to show now."""
 
     def close(self, reply: Reply) -> Reply:
         """Return a copy of the reply with its text divided into thought, calls and answer. Never raises.

@@ -59,10 +59,10 @@ async def base_below(name: str, live: LiveRun) -> Forked | None:
 
 
 def _fenced(tool: Tool, base: Forked) -> Tool:
-    """Return a copy of a tool for a fork: each call needs approval.
+    """Return a copy of a tool whose calls in the fork need approval.
 
-    A call that began before the fork is not tried again, unless the tool may run in the fork. `_answered` approves the
-    calls of such a tool.
+    If the tool may run in the fork, `_answered` approves its calls. If not, a call that began before the fork is not
+    tried again.
     """
     if _free(tool, base):
         return msgspec.structs.replace(tool, approval=True)
@@ -126,7 +126,14 @@ def given(entries: Iterable[Entry]) -> dict[CallDigest, list[Entry]]:
 
 
 def _place(own: Iterable[Entry], named: CallDigest, seq: int) -> int:
-    """Return how many calls before `seq` have this tool and arguments. The base's result with this index is used."""
+    """Return how many calls before the call `seq` have the same tool and arguments.
+
+    This number is the index of the result to use, in the list of the base's results for this tool and arguments.
+
+    Args:
+        own: the entries of the fork.
+        named: the tool and a digest of the arguments.
+    """
     before = [entry.content for entry in own if entry.seq < seq]
     return sum(
         isinstance(each, ToolCallContent) and (each.tool_name, digest_of(each.tool_args)) == named for each in before

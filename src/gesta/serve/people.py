@@ -19,7 +19,11 @@ VERDICTS = ("done", "failed", "retry")
 
 
 def who(request: Request, by: str | None) -> str:
-    """Return the name to record for a request: the person, and the client that names the person."""
+    """Return the name to record for a request: `PERSON via CLIENT`, or only one of them if the other is unknown.
+
+    Args:
+        by: the person whom the client names.
+    """
     client: str = request.state.client
     if by is None or client == ANYBODY:
         return by or client

@@ -183,7 +183,7 @@ def present() -> tuple[Presence, str]:
 
 
 def locked(path: Path) -> tuple[Presence, str]:
-    """Lock a byte of the file `processes` at a path; see `present`. A missing file is created. Raises OSError."""
+    """Lock a byte of the file at `path`, made if missing; return the lock and the random name in it. Raises OSError."""
     if not path.exists():
         made = path.with_name(f"{FILE}.{secrets.token_hex(8)}")
         with open(made, "w", encoding="ascii", opener=private) as file:

@@ -124,7 +124,7 @@ class Place(Struct, frozen=True):
 
 
 def located(address: str, busy_s: float = BUSY_S) -> Place:
-    """Return the place that an address names. Raises BadAddress if the address cannot be read."""
+    """Return the place that an address names. `busy_s` is how long a lost server is tried. Raises BadAddress."""
     base, _, query = address.partition("?")
     parts = [part for part in query.split("&") if part]
     schemas = [part.partition("=")[2] for part in parts if part.startswith("schema=")]
@@ -221,7 +221,7 @@ def standing(connection: Connection) -> bool:
 
 
 def number(name: str) -> int:
-    """Return the number of the advisory lock for a name, read from the 16 hex digits with which the name begins."""
+    """Return the number of the advisory lock for a record's id or a process's name: its first 16 hex digits."""
     return int.from_bytes(bytes.fromhex(name[:16]), "big", signed=True)
 
 
@@ -233,7 +233,7 @@ def there(connection: Connection, place: Place) -> bool:
 
 
 def make(connection: Connection, place: Place, info: Info) -> None:
-    """Create the schema and tables of a record in one transaction. If another process has made them, do nothing.
+    """Create the schema and tables of the record `info` in one transaction, unless another process has made them.
 
     Raises psycopg.Error.
     """

@@ -228,6 +228,9 @@ def _answer(connection: Connection, asked: tuple[str, tuple[Any, ...]], bounds: 
     """Return the result of a user's query. With a bound on rows or size, the rows are fetched one by one.
 
     Raises RecordError if a bound is exceeded, and psycopg.Error if the query fails.
+
+    Args:
+        asked: the text of the query, and the values of its parameters.
     """
     cursor, rows = connection.cursor(), list[tuple[Any, ...]]()
     if bounds.rows is not None or bounds.size_bytes is not None:

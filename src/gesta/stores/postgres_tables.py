@@ -191,7 +191,11 @@ PRUNE = tuple(statement.replace("?", "$1").replace("main.", "") for statement in
 
 
 def placed(query: str, count: int) -> str:
-    """Return a query with `$1`, `$2` and so on in place of each `?`, except in quotes and comments."""
+    """Return a query with `$1`, `$2` and so on in place of each `?`, except in quotes and comments.
+
+    Args:
+        count: number of the query's parameters. If it is 0, the query is returned unchanged.
+    """
     if not count:  # without parameters, a `?` can only be an operator
         return query
     numbers = iter(range(1, query.count("?") + 1))

@@ -107,7 +107,7 @@ class Writer:
             return self._commit(works, synced=waits or (synced and self.synced))
 
     def leave(self, lease: Lease) -> None:
-        """Note that this process no longer uses a lease. The next commit frees it for other processes."""
+        """Note that this process no longer uses a lease. The process's next commit frees it for others."""
         if self._taken.get(lease.run) == lease.epoch:
             del self._taken[lease.run]
         if self.holding.holds:
@@ -298,7 +298,10 @@ class Writer:
         return lost
 
     def _farewell(self) -> None:
-        """Release this store's leases before it closes. The last store also deletes the row about this process."""
+        """Release this store's leases before the store closes.
+
+        If no other store of this process writes the record, also delete the row about this process.
+        """
         transaction = Transaction(self._connection, self.info, self.holding, self._server)
         transaction.begin()
         given = transaction.give_back()

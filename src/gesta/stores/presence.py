@@ -114,14 +114,17 @@ class Presence:
             self.back.pop(run, None)
 
     def leave(self, run: str, epoch: int) -> None:
-        """Note that this process no longer needs its lease on a run. The next commit frees it for other processes."""
+        """Note that this process no longer needs its lease on a run.
+
+        The next commit of this process frees the lease for other processes.
+        """
         with self.lock:
             if self.using.get(run) == epoch:
                 del self.using[run]
                 self.back[run] = epoch
 
     def returned(self, given: dict[str, int]) -> None:
-        """Note that a commit has freed leases for other processes, so that later commits need not free them.
+        """Note that a commit of this process has freed leases, so that its later commits need not free them.
 
         Args:
             given: by run, the epoch of the freed lease.

@@ -235,7 +235,7 @@ def _run(*row: Any) -> RunRow:
 def _shared(path: Path) -> tuple[str, ...]:
     """Return a text for each file of a record that other users may read or write: its name and its mode.
 
-    The files are the record itself, its log, and the files into which entries of the record were saved.
+    The files are the record itself, the files into which entries of the record were saved, and their write-ahead logs.
     """
     files = [path, *sorted(path.parent.glob(f"{escape(path.stem)}{SAVED}*{escape(path.suffix)}"))]
     modes = {}

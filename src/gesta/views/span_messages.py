@@ -51,7 +51,10 @@ def text_part(text: str, type_: str = "text") -> dict[str, Any]:
 
 
 def words_of(text: str, parts: Sequence[Part] | None) -> list[dict[str, Any]]:
-    """Return the parts of a message from its text and its images and files: for each of these, its name and type."""
+    """Return the message parts for a text, and for the images and files among `parts`.
+
+    The part for an image or file has a text with its name, type and address.
+    """
     more = [text_part(part_text(part)) for part in parts or () if part.type != "text"]
     return [text_part(text), *more] if text or not more else more
 

@@ -168,9 +168,13 @@ class Asker:
         return await self._sampled(params)
 
     async def _sampled(self, params: Mapping[str, Any]) -> dict[str, Any] | str:
-        """Ask the agent's model in a child run, and return its reply. If the run fails, return a text with the reason.
+        """Ask the agent's model in a child run, as a sampling request demands, and return the result of the request.
 
-        If the child run waits, the exception that makes the parent run wait too is not caught.
+        If the run fails, return a text with the reason. If the child run waits, the exception that makes the parent run
+        wait too is not caught.
+
+        Args:
+            params: the parameters of the server's request.
         """
         try:
             text = asking.sampling_text(params)

@@ -87,7 +87,13 @@ def _passes(doc: ChatDocument) -> bool:
 
 
 def _unsent(trail: Sequence[ChatDocument]) -> tuple[str, bool]:
-    """Return the model's text that still needs a recipient (empty if there is none), and whether it is tainted."""
+    """Return the text of the model that still needs a recipient, and whether this text is tainted.
+
+    The text is empty if no text needs a recipient.
+
+    Args:
+        trail: the documents that the task had to answer so far, newest last.
+    """
     asked = max((n for n, each in enumerate(trail) if each.metadata.source == UNSENT), default=0)
     used = [each for each in trail[asked + 1 : -1] for tool in each.tool_messages if isinstance(tool, AddRecipientTool)]
     if not asked or used:

@@ -144,7 +144,11 @@ class Steps(TaskRules, eq=False):
         return doc
 
     async def _sub_response(self, sub: Any, name: str) -> ChatDocument | None:
-        """Return the answer of a sub-task; `None` if there is none. All its answers are turns of one child run."""
+        """Return the answer of a sub-task; `None` if there is none. All its answers are turns of one child run.
+
+        Args:
+            name: name of the workflow step in which the sub-task is asked.
+        """
         pending = self.pending_message or self.chat.create_user_response("")
         if len(pending.metadata.calls) > 1 and not self.config.allow_subtask_multi_oai_tools:
             names = [facts_of(type(each)).name for each in pending.tool_messages]
@@ -212,7 +216,7 @@ class Steps(TaskRules, eq=False):
         steer(doc, self.trail)
 
     def _hand_on(self, doc: ChatDocument, live: LiveRun) -> None:
-        """Add to the agent's answer those calls without a result that only sub-tasks can handle."""
+        """Add the calls that have no result, and that only sub-tasks can handle, to `doc`, the agent's answer."""
         theirs = {name for sub in self.sub_tasks for name in sub.chat.llm_tools_handled} - self.chat.llm_tools_handled
         asked = self.pending_message.metadata.calls if self.pending_message is not None else []
         for call in list(live.state.calls.values()):
@@ -222,7 +226,11 @@ class Steps(TaskRules, eq=False):
                 doc.metadata.tools_from_agent = True
 
     async def _accept(self, r: Responder, result: ChatDocument | None) -> None:
-        """Set `pending_message` to a responder's answer, so that the next step asks for an answer to it."""
+        """Set `pending_message` to a responder's answer, so that the next step asks for an answer to it.
+
+        Args:
+            result: the answer, which must not be `None` here.
+        """
         assert result is not None
         routing = self._routing(result)
         if routing.recipient:
@@ -244,7 +252,13 @@ class Steps(TaskRules, eq=False):
         self.said.append((r == Entity.USER or result.metadata.status == StatusCode.DONE, str(result)))
 
     def _remember(self, r: Responder, result: ChatDocument | None) -> None:
-        """Add a response to `responses`. A done sequence (`T, A`) is a pattern of responses that ends a task."""
+        """Add a response to `responses`, in which the task looks for done sequences.
+
+        A done sequence (`T, A`) is a pattern of responses that ends a task.
+
+        Args:
+            result: the response; `None` if the responder gave none.
+        """
         doc = result
         tools = [facts_of(type(each)).name for each in doc.tool_messages] if doc is not None else []
         tools += [type(each).__name__ for each in doc.tool_messages] if doc is not None else []
@@ -320,7 +334,11 @@ def _filled(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def whole(state: Mapping[str, Any], step: WorkflowStep, tools: Mapping[str, type[ToolForm]]) -> ChatDocument:
-    """Return the document that `slim` turned into `state`. A missing text is read from the entries of `step`."""
+    """Return the document that `slim` turned into `state`. A missing text is read from the entries of `step`.
+
+    Args:
+        tools: the classes of the tool messages that the document may contain, by name.
+    """
     own = _own_text(str(state.get("metadata", {}).get("id", "")), step)
     return from_state({"content": own, **state}, tools)
 

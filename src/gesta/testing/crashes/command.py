@@ -69,7 +69,8 @@ def swept(agent: str, messages: Sequence[str], folder: Path, chosen: Sequence[st
         agent: address of the agent.
         messages: messages to the agent, one turn each.
         folder: where the records and the test's logs are written.
-        chosen: `cancel`, `fail` and `again`: further trials at each point, each in a record of its own.
+        chosen: further trials at each point, each in a record of its own: `cancel` cancels the turn, `fail` makes the
+            next write fail, `again` also kills the second process.
         every: use only each `every`-th point. The trial that kills every process uses all points.
 
     Raises:

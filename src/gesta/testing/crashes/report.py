@@ -299,6 +299,9 @@ class Doubts:
         """Return the point at which an attempt's process was killed or cancelled before the result was committed.
 
         Return `None` if neither happened.
+
+        Args:
+            result: the entry with the result of the call; `None` if there is none.
         """
         life = self._lives.get((run, attempt.seq, attempt.digest.hex()))
         if life is None or life not in self._deaths:

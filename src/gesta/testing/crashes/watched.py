@@ -115,7 +115,11 @@ class Watched:
         return counts
 
     async def lease(self, run: str, *, mirror: bool = False) -> Lease:
-        """Acquire the lease of a run (the right to write it), and return the lease."""
+        """Acquire the lease of a run (the right to write it), and return the lease.
+
+        Args:
+            mirror: whether the run may be a mirror (a copy that only `push` writes).
+        """
         self._life.reach("before a lease is taken")
         lease = await self._store.lease(run, mirror=mirror)
         self._life.reach("after a lease is taken")
@@ -128,7 +132,7 @@ class Watched:
         self._life.reach("after a lease is given back")
 
     async def mirror(self, lease: Lease, of: str | None) -> None:
-        """Mark a run as a mirror (a copy) of the run in the record with the id `of`; `None` makes it ordinary again."""
+        """Mark a run as a mirror (copy) of the same run in the record with id `of`; `None` removes the mark."""
         await self._store.mirror(lease, of)
 
     async def gone(self, process: str) -> bool | None:
@@ -170,7 +174,7 @@ class Watched:
         return await self._store.last()
 
     async def runs(self, session: str | None = None, name: str | None = None) -> list[RunRow]:
-        """Return the runs in the order in which they were opened."""
+        """Return the runs in the order in which they were opened. `session` and `name` select the runs that match."""
         return await self._store.runs(session, name)
 
     async def get_blob(self, run: str, name: str) -> BlobRow:
@@ -182,7 +186,7 @@ class Watched:
         return await self._store.inbox(run)
 
     def tail(self, after: int = 0) -> AsyncGenerator[list[Row], None]:
-        """Yield the rows of all runs as they are written."""
+        """Yield the rows of all runs after the pos `after`, without end: first the stored rows, then each new row."""
         return self._store.tail(after)
 
     async def sql(self, query: str, parameters: Sequence[Any] = ()) -> Table:
@@ -271,7 +275,11 @@ def _awaited(function: Callable[P, Any], tool: Tool, life: Life) -> Callable[P, 
 
 
 def _start(tool: Tool, context: object, life: Life) -> Line:
-    """Write to the test's log that a tool's function is about to be called, and return the line."""
+    """Write to the test's log that a tool's function is about to be called, and return the line.
+
+    Args:
+        context: the `Context` of the call.
+    """
     assert isinstance(context, Context)
     life.reach(f"before {tool.name} starts")
     attempt = int(context.explain_id.rpartition(".")[2])

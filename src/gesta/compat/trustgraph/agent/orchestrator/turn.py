@@ -126,7 +126,7 @@ class PatternTurn:
     async def _joined(
         self, request: AgentRequest, sent: Sequence[AgentRequest], pattern: Stepping, workers: Mapping[str, Agent]
     ) -> AgentRequest:
-        """Run a sub-agent for each request in `sent`. Return `request` with their findings, for the next step."""
+        """Run one of `workers` for each request in `sent`. Return the request for the next step, with their answers."""
         first = len(self._parts)
         found = await fan_out(self.verbs, sent, workers, first, self.last)
         self._read = [result.seq for _, result in found]
@@ -311,7 +311,7 @@ class PatternTurn:
         return seq
 
     async def emit_observation(self, iteration_num: int, observation: Any, error: str | None = None) -> int:
-        """Record the result of an action, unless a tool result contains it. Return the seq of the newest entry."""
+        """Record the result of an action, unless a tool's result records it. Return the seq of the newest entry."""
         call, name = self._noted(f"iteration {iteration_num}"), f"observation {iteration_num}"
         if call != self.verbs.question and call not in self.verbs.live.state.calls and not self._written(name):
             return self.last if isinstance(self.last, int) else self.last[1]
@@ -339,12 +339,12 @@ class PatternTurn:
         return await self._emit("plan", content, causes or [self.last])
 
     async def emit_finding(self, index: int, goal: str, answer_text: str, causes: Sequence[Cause] = ()) -> int:
-        """Record a sub-agent's answer for a goal, unless the record has it. Return the seq of the entry."""
+        """Record a sub-agent's answer to `goal`, as finding `index`, if not yet recorded. Return the entry's seq."""
         named = causes or self._since("decomposition")
         return await self._gave("finding", f"finding {index}", (goal, answer_text), named)
 
     async def emit_step_result(self, index: int, goal: str, answer_text: str, causes: Sequence[Cause] = ()) -> int:
-        """Record the result of a plan's step, unless the record has it. Return the seq of the entry.
+        """Record the result of the plan's step `index`, unless the record has it. Return the seq of the entry.
 
         Args:
             causes: by default the plan and the newest entry, but never the result of another step.
@@ -359,7 +359,7 @@ class PatternTurn:
         return seq
 
     def _since(self, name: str) -> list[Cause]:
-        """Return causes: the entry noted as `name` (`plan`, …), and the newest entry if it is no result of a step."""
+        """Return default causes: the entry `name` (`plan`, …), and the newest entry unless that is a step's result."""
         noted = self._noted(name)
         return [noted, *([self.last] if self.last not in (noted, *self._parts) else [])]
 
@@ -373,7 +373,7 @@ class PatternTurn:
         return entry.seq
 
     async def _gave(self, role: str, name: str, said: tuple[str, str], causes: Sequence[Cause]) -> int:
-        """Record the step `name` with goal and text (`said`), if no child run did. Return the seq of its `end`."""
+        """Record `said` (goal, text) as a step with this name, unless a child run did. Return the seq of its `end`."""
         goal, text = said
         written = self.verbs.live.state.steps.named.get(name)
 

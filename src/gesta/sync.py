@@ -117,9 +117,9 @@ class SyncStream(Generic[T]):
 def _heard(
     heard: asyncio.Queue[Event | None], work: Callable[[], Coroutine[Any, Any, None]], *, stops: bool = True
 ) -> Iterator[Event]:
-    """Yield the events that a coroutine puts into a queue while the caller waits, until the coroutine ends.
+    """Yield the events that `work` puts into the queue `heard`, until `work` ends. It runs while the caller waits.
 
-    If the caller stops early, the coroutine is cancelled if `stops` is true. Otherwise the coroutine runs to its end.
+    If the caller stops early, `work` is cancelled if `stops` is true. Otherwise it runs to its end.
     """
     with asyncio.Runner() as runner:
         loop = runner.get_loop()

@@ -42,7 +42,11 @@ def serve(options: ServeCommandOptions) -> None:
 
 
 def _work_by_stdio(options: ServeCommandOptions, texts: dict[str, str]) -> None:
-    """Serve agents as tools for the program that started this process, over stdin and stdout."""
+    """Serve agents as tools for the program that started this process, over stdin and stdout.
+
+    Args:
+        texts: the descriptions of agents that `_texts` returns.
+    """
     agents, approver = load_all(options.agents or ())
     agents = with_default(agents, options.model)
     address = options.target(new=True)

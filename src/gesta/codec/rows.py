@@ -138,7 +138,7 @@ def _annotations(text: str, blobs: Mapping[str, bytes]) -> dict[str, Any]:
 
 
 def _unreadable_column(row: Row, blobs: Mapping[str, bytes]) -> str:
-    """Return an error text for the first column of a row that cannot be read; an empty text if all can be read."""
+    """Return an error text for the first column that cannot be read, given the blobs of the row; else an empty text."""
     for name, kind in _COLUMNS.items():
         cell = getattr(row, name)
         if cell is None and name == "annotations":

@@ -59,4 +59,8 @@ class ToolSource(Protocol):
         """Return a description of this source for the agent's digest: JSON data without secrets and without tools."""
 
     def open(self, start: Start) -> OpenSource:
-        """Open the source for a record and return it, without waiting for a connection."""
+        """Open the source for a record and return it, without waiting for a connection.
+
+        Args:
+            start: function that runs the source's tasks in the background.
+        """

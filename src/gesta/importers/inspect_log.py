@@ -146,7 +146,12 @@ def _short(members: Object) -> Object:
 
 
 def _alone(members: Object, log: Log, digest: str, oddities: Oddities) -> Foreign:
-    """Return a log without samples as a conversation with only the facts about the log."""
+    """Return a log without samples as a conversation with only the facts about the log.
+
+    Args:
+        members: the members of the log.
+        digest: a digest of the members as they were read.
+    """
     chat = Chat(log.agent, oddities, log.model)
     for key, value in members.items():
         if value not in EMPTY:

@@ -143,7 +143,7 @@ async def _ask_hook(agent: Agent, live: LiveRun, point: Point, of: int, about: A
 
 
 def _fitting(agent: Agent, point: Point, given: Any) -> None:
-    """Check that a hook may return this value at this point.
+    """Check that a hook may return the value `given` at this point.
 
     Raises:
         TypeError: a value of this type is not allowed at this point.

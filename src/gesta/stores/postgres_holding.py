@@ -121,6 +121,9 @@ class Holding:
         """Subtract one from the count of this process's open stores. In a forked child this does nothing.
 
         After the last store that writes, the connection that holds the lock on the server is closed.
+
+        Args:
+            writing: whether the closed store writes.
         """
         if os.getpid() != self._process:
             return

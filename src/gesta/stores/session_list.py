@@ -100,7 +100,11 @@ async def listed(
 
 
 def _tests(index: RunIndex, wanted: SessionFilter, chosen: Collection[str] | None) -> tuple[str, list[Any]]:
-    """Return an SQL condition that holds for the wanted sessions, and the values of its parameters."""
+    """Return an SQL condition that holds for the wanted sessions, and the values of its parameters.
+
+    Args:
+        chosen: names of the sessions among which to list; `None` for all.
+    """
     tests: list[tuple[str, Any]] = []
     if wanted.agent:
         tests.append(("session IN (SELECT session FROM runs WHERE agent = ?)", wanted.agent))

@@ -82,6 +82,9 @@ def _why(left: BaseException) -> BaseException:
 
     A failure is preferred to `Stopped` (the turn ends), and `Stopped` to `Suspended` (the turn waits).
 
+    Args:
+        left: the exception that the program raised; a group if several tasks raised one.
+
     Raises:
         GestaError: the log failed, or the program does not do what the record says it did.
         TurnLeft: the turn was asked to stop.

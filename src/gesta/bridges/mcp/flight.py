@@ -145,12 +145,14 @@ class Asker:
         """Questions that a person has to answer, by their names in the record."""
 
     async def given(self, method: str, params: Mapping[str, Any], again: str = "") -> dict[str, Any] | str:
-        """Return the result of a request of the server, as a dict.
+        """Return the result of a request that the server made during the call, as a dict.
 
         If there is no result, return a text: the name of the question that a person has to answer first, or the reason
         why the request cannot be answered.
 
         Args:
+            method: kind of the request, such as `elicitation/create`.
+            params: parameters of the request.
             again: name of the question in the record, if this request was already passed to a person.
         """
         if not self._allowed.get(method):

@@ -53,7 +53,11 @@ class McpSource(Struct, frozen=True):
         ]
 
     def open(self, start: Start) -> Connection:
-        """Return a connection for a record. The connection contacts the server when the tools are first needed."""
+        """Return a connection for a record. The connection contacts the server when the tools are first needed.
+
+        Args:
+            start: function that runs the connection's task in the background.
+        """
         return Connection(self.spec, start, _calling)
 
 

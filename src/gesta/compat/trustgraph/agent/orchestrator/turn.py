@@ -198,13 +198,13 @@ class PatternTurn:
     async def prompt(
         self, id: str, variables: Mapping[str, Any], streaming: bool = False, chunk_callback: Chunk | None = None
     ) -> Any:
-        """Ask a model with a named prompt, and return its answer. An answer that is on record is returned at once.
+        """Ask a model with the prompt named `id`, and return the answer; at once if the answer is on record.
 
-        Returns:
-            The text of the answer, or its JSON value if the prompt has the `response-type` `json`.
+        It is a text, or a JSON value if the prompt's `response-type` is `json`. Raises Unanswered if there is none.
 
-        Raises:
-            Unanswered: the model gave no answer.
+        Args:
+            variables: the values to fill into the prompt.
+            streaming: whether `chunk_callback` gets each piece of the answer as it arrives.
         """
         agent = role(self.verbs, id, self.texts)
         send, receive = anyio.create_memory_object_stream[Event](float("inf"))

@@ -179,7 +179,7 @@ class Options(StoreOptions, total=False):
 
 
 def store(address: Address, **options: Unpack[StoreOptions]) -> Store:
-    """Return an opened store; see `open_record`.
+    """Return an opened store. The address has the forms that `open_record` lists.
 
     Raises:
         BadAddress, MissingExtra, NoRecord, BrokenRecord, NewerRecord, WriteFailed: the store cannot be opened.

@@ -95,7 +95,7 @@ class BrokenRecord(RecordError):
 
 
 class ForeignObjects(BrokenRecord):
-    """The record contains code that Gesta did not make and that would run. Or it lacks a table."""
+    """The record holds code that Gesta did not make and that would run when it is used, or it lacks a table."""
 
     def __init__(self, address: str, found: list[str], then: str | None = None) -> None:
         shown = ", ".join(found[:5]) + (f" and {len(found) - 5} more" if len(found) > 5 else "")

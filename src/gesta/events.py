@@ -102,7 +102,7 @@ class AnyEvent(Struct, frozen=True, kw_only=True, tag_field="type"):
 
     @property
     def id(self) -> str | None:
-        """The id `pos-part`, which `record.follow(after=…)` accepts; `None` for words that are not on record yet."""
+        """Pos and part, such as `12-0`, for `record.follow(after=…)`; `None` for words that are not on record yet."""
         return f"{self.pos}-{self.part}" if self.pos else None
 
 

@@ -29,7 +29,7 @@ Key = tuple[str, int]
 
 
 class Place(Struct, frozen=True):
-    """The role of a kind of entry in explanations: the type of its nodes, and the causes that an entry must have."""
+    """The rules by which explanations show entries of one kind: the type of their nodes, and which causes they need."""
 
     node: NodeType | None = None
     """`None` if entries of this kind are not nodes. An explanation replaces them by their causes, or omits them."""
@@ -169,7 +169,10 @@ class Origin(Struct, weakref=True):
         return not self.spoken.get(seq, 1) and seq not in self.calling and seq == next(reversed(self.spoken))
 
     def concludes(self, entry: Entry) -> bool:
-        """Return whether an entry ends a turn without an answer entry. Explanations then show it as the conclusion."""
+        """Return whether an explanation shows the end of a turn as the turn's conclusion.
+
+        It does if the turn has no answer entry, and belongs to a child run or ended with an error.
+        """
         role, content = self.spans.get(entry.span, (0, ""))[1], entry.content
         ended = isinstance(content, kinds.EndContent) and (self.child or content.status == "error")
         return ended and role == "turn" and entry.span not in self.answered

@@ -172,10 +172,10 @@ def outcome_of(run: str, state: RunState, waiting: tuple[Waiting, ...] = (), of:
 
 
 def wake(agent: Agent, live: LiveRun, by: str | None) -> None:
-    """Write a `wake` signal if a person resumes a turn that too many processes died in.
+    """Store which person resumes a turn. If too many processes died in the turn, also write a `wake` signal.
 
     Args:
-        by: name of the person; `None` if no person resumes it. Child runs are resumed under the same name.
+        by: name of the person, also for resumed child runs. `None` if no person resumes it; then no signal is written.
     """
     live.by = by
     turn = live.state.turn

@@ -71,8 +71,8 @@ class Voice:
         """Print the entries that were written since the last call.
 
         Args:
-            event: where to stop. The event's own entry is still printed, and the calls of the same reply. If the event
-                withdraws a reply, the last printed entry is that reply, or the `fault` entry about it.
+            event: print up to the entry of this event, and the calls of the same reply; `None` to print all entries.
+                For a `retract` event, the last printed entry is the withdrawn reply, or the `fault` entry about it.
         """
         assert self._told is not None
         assert self.run is not None

@@ -97,7 +97,11 @@ class Offered:
         return self
 
     async def offered(self, source: Any, agent: Any, *, again: bool = False) -> Sequence[Tool]:
-        """Return the tools that the servers offered at the place that the replay has reached, whatever `source` is.
+        """Return the tools that the servers offered at the place that the replay has reached.
+
+        Args:
+            source: is ignored.
+            agent, again: as in `OpenSource.offered`, for the servers of tools that really run.
 
         Raises:
             AgentError: the replay must really run a tool that no server offers now.
@@ -123,8 +127,8 @@ class Offered:
     def _present(self) -> dict[str, dict[str, Any]]:
         """Return, by tool name, the rules of the tools that servers offer at the place that the replay has reached.
 
-        These are the rules in the next request header. If the entries before it about open calls show other rules of a
-        tool, those are returned, because a server can change its tools in between.
+        The rules are those in the next request header. If a tool has an open call, the rules that the next entries
+        about its calls show are used first, because a server can change its tools in between.
         """
         at, recorded = self._stage.written, self._stage.recorded
         before = max((seq for seq in self._headers if seq <= at), default=0)
@@ -163,10 +167,9 @@ class Offered:
         return self._calls.get(of or 0)
 
     def _next(self, at: int, end: int) -> list[Entry]:
-        """Return the first entries about calls after entry `at`, and not after entry `end`.
+        """Return the next consecutive entries of one kind that the agent wrote about its calls.
 
-        All are of one kind: attempts, requests for approval, or results. Entries that came from outside the agent's
-        code are skipped.
+        The kind is attempt, request for approval, or result. Only entries after seq `at` and up to seq `end` are read.
         """
         batch = list[Entry]()
         for entry in islice(self._stage.recorded, at, end):
@@ -179,7 +182,7 @@ class Offered:
         return batch
 
     def _open(self, at: int) -> dict[str, Open]:
-        """Return the facts about the calls that are open after entry `at`, by tool name."""
+        """Return, by tool name, the facts about those of its calls that are open after entry `at`."""
         calls, asks, effects = set[int](), dict[int, int](), dict[int, str | None]()
         for entry in reversed(self._stage.recorded[:at]):
             if isinstance(entry.content, ChatCompletionContent):
@@ -255,7 +258,7 @@ def _shown(about: Sequence[Content], call: Open) -> dict[str, Any] | None:
 
 
 def _told(content: Content) -> list[str]:
-    """Return the tool names listed in a result that says that a tool is unknown; an empty list for other contents."""
+    """Return the names of the tools there are, which a result lists if the called tool does not exist; else `[]`."""
     if not isinstance(content, ToolResultContent) or content.outcome != "error" or content.error is not None:
         return []
     return tools_told(content.tool_result) if isinstance(content.tool_result, str) else []

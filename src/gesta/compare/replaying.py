@@ -266,9 +266,9 @@ class Rehearsal:
         )
 
     async def child(self, agent: Agent, task: Task) -> Outcome | None:
-        """Wait until the replay has written the entries before the end of a child run, and return the recorded outcome.
+        """Return the recorded outcome of a child run, once the replay has written all entries recorded before it.
 
-        Return `None` if the record does not contain the child run's end, or if the replay cannot get that far.
+        Return `None` if the record contains no outcome of the child run, or if the replay cannot get that far.
         """
         assert isinstance(task.cause, tuple)
         after = self._entries[task.cause[1] :]
@@ -347,6 +347,11 @@ class Understudy(Turns):
         """Yield the replayed run, opened for writing.
 
         Until it is closed, the stage can also count those entries of the run that are not committed yet.
+
+        Args:
+            agent: the agent that works in the run.
+            told: what the caller of a turn passes, such as listeners.
+            above: id of the parent run; `None` for a root run.
         """
         async with super().held(run, agent, told, above) as live:
             self._rehearsal.stage.journal = live.log.journal
@@ -359,10 +364,7 @@ class Understudy(Turns):
         """Do nothing: a replay cancels no child run, because the ends of child runs are recorded entries."""
 
     async def _note_change(self, agent: Agent, live: LiveRun) -> None:
-        """Write the approvals, answers and cancellations in the run's inbox as entries of the run.
-
-        Unlike in `Turns`, no entry says that another agent works on the turn now.
-        """
+        """Write the letters in the run's inbox into the run, and no entry about a change of the agent."""
         await take_in(live)
 
 

@@ -49,9 +49,13 @@ class CodeActReader(LineReader):
         self._quoted = False
 
     def opens(self, line: str, *, whole: bool) -> int | None:
-        """Start the code if `line` opens a block of code. Return the number of characters to skip.
+        """Start the code if a line begins a block of code. Return how many characters of a fence or tag to skip.
 
-        This is 0 for a line without a special meaning, and `None` if more of the line is needed to know.
+        Return 0 for any other line, and `None` if more of the line is needed to know.
+
+        Args:
+            line: the line, or its beginning.
+            whole: whether the line is complete.
         """
         if self.part not in ("start", "thought"):
             return super().opens(line, whole=whole)

@@ -361,7 +361,11 @@ def _cut(text: str) -> str:
 
 
 def _problems(exc: Exception, name: str, schema: dict[str, Any]) -> list[str]:
-    """Return the errors about the argument `name` that an exception contains, each with the path of the wrong value."""
+    """Return the errors about the argument `name` that an exception contains, each with the path of the wrong value.
+
+    Args:
+        schema: the schema of the argument. If it lists the allowed values, the error names them.
+    """
     where = str(exc).rpartition(" - at `")[2].removesuffix("`")
     if isinstance(exc.__cause__, _Foreign):
         return [f"{text} - at `{where}{path}`" for text, path in exc.__cause__.args[0]]

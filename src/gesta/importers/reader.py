@@ -115,7 +115,7 @@ class Reader:
             path: where the value is in the document, for an error.
 
         Raises:
-            BadImport: the value is not JSON, is nested too deeply, or is larger than the bound.
+            BadImport: the value is not JSON, is nested too deeply, or is longer than `ImportBounds.value` characters.
         """
         self.peek()
         while True:
@@ -135,10 +135,9 @@ class Reader:
             return value
 
     def line(self, path: str) -> Any:
-        """Return the next JSON value, which is usually on a line of its own, and move past it.
+        """Return the next JSON value, and move past it; as `value`, but for files that have each value on one line.
 
-        It raises BadImport as `value` does. It is faster than `value` if the value is on one line, and else takes at
-        most twice as long.
+        For a value on one line it is faster than `value`. For any other value it takes at most twice as long.
         """
         self.peek()
         while (end := self._buffer.find("\n", self._at)) < 0 and self._more():
@@ -151,7 +150,7 @@ class Reader:
         return value
 
     def elements(self, key: str) -> Iterator[Piece]:
-        """Yield the elements of a list, from after its opening bracket.
+        """Yield the elements of a list, whose opening bracket was just read.
 
         Args:
             key: name of the member that is the list; `""` if the document is the list.
@@ -167,10 +166,10 @@ class Reader:
             piece = Piece(key, (piece.place or 0) + 1, None)
 
     def members(self, streamed: str | None = None) -> Iterator[Piece]:
-        """Yield the members of an object, from after its opening brace. Raises BadImport.
+        """Yield the members of an object, whose opening brace was just read. Raises BadImport.
 
         Args:
-            streamed: name of a member. If it is a list, its elements are yielded one by one.
+            streamed: name of a member. If its value is a list, its elements are yielded one by one.
         """
         for key in self.keys():
             if key == streamed and self.take("["):
@@ -179,7 +178,7 @@ class Reader:
                 yield Piece(key, None, self.value(Piece(key, None, None).path))
 
     def keys(self) -> Iterator[str]:
-        """Yield the names of the members of an object, from after its opening brace. Raises BadImport.
+        """Yield the names of the members of an object, whose opening brace was just read. Raises BadImport.
 
         The caller must read the value of each member before it asks for the next name.
         """

@@ -73,7 +73,7 @@ class Spans:
 
         Args:
             notes: the facts, which become the state of the span's begin entry.
-            unreadable: values of the source that could not be read. Each becomes a key-value entry.
+            unreadable: values of the source that could not be read. Each is kept in an entry of its own.
         """
         span = self.write(BeginContent(name="import", role="import", state=notes or None), 0)
         for value in unreadable:

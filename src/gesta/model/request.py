@@ -41,7 +41,7 @@ class Envelope(Struct, frozen=True):
     def add(self, before: bytes | None, block: bytes) -> bytes:
         """Return the bytes that a block adds to a body.
 
-        The end that all blocks share (`seam`) is left out: it comes with the next block, or from `end`.
+        They lack the `seam` at the end of the block: the next call of `add`, or `end`, adds it if it is needed.
 
         Args:
             before: the block before this block; `None` for the first block.
@@ -135,8 +135,8 @@ reply."""
 class Parser(Protocol):
     """The interface of an object that parses one reply.
 
-    The result does not depend on how the bytes are cut into pieces. The joined deltas are the beginning of the reply's
-    text.
+    The result does not depend on how the bytes are cut into pieces. The joined `text` deltas are the
+    reply's text, or the beginning of it.
     """
 
     def feed(self, data: Any) -> Sequence[Delta]:

@@ -41,7 +41,7 @@ def excerpt(data: bytes, size: int = 200) -> str:
 
 
 def bad_reply(found: str) -> ModelFault:
-    """Return the ModelFault for bytes that cannot be read as a reply. The request may be tried again.
+    """Return the ModelFault for bytes that cannot be read as a reply. Its `retry` is true.
 
     Args:
         found: the message, which says what was expected and what came.
@@ -50,7 +50,7 @@ def bad_reply(found: str) -> ModelFault:
 
 
 def lost_stream(found: str) -> ModelFault:
-    """Return the ModelFault for a reply that ended before it was complete. The request may be tried again.
+    """Return the ModelFault for a reply that ended before it was complete. Its `retry` is true.
 
     Args:
         found: the message, which says where the reply ended.

@@ -110,7 +110,7 @@ class RunState(Struct):
         return self.calls.get(seq) if seq is not None else None
 
     def current(self) -> list[OpenCall]:
-        """Return the open calls to act on, in order: all of the last turn, and the tried ones of earlier turns."""
+        """Return the open calls to act on, in order: all of the last turn, and earlier ones that were attempted."""
         assert self.turn is not None
         return [call for call in self.calls.values() if call.seq > self.turn.begin or call.last is not None]
 

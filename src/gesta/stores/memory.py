@@ -247,7 +247,7 @@ class MemoryStore:
         self._gone.add(process)
 
     async def adopt(self, by: str) -> None:
-        """Do nothing: a record in memory is never a copy."""
+        """Do nothing: only a copy of a record can be adopted, and a record in memory is none."""
         self._open(writing=True)
 
     def keep(self) -> Callable[[], None]:

@@ -120,7 +120,12 @@ def names_of(state: State) -> dict[str, str]:
 
 
 def _place(state: State, run: str, seq: int, counted: int) -> str:
-    """Return the number of a step for its IRI: the number at the end of its span's name, or else `counted`."""
+    """Return the number of a finding or step for its IRI: the number in its span's name (`step 2`), else `counted`.
+
+    Args:
+        seq: seq of the entry with the finding or the result of the step.
+        counted: the number to return if the name of the span does not end with a number.
+    """
     begun = state.entries.get((run, state.entries[run, seq].span))
     number = begun.content.name.rpartition(" ")[2] if begun and isinstance(begun.content, kinds.BeginContent) else ""
     return number if number.isascii() and number.isdecimal() else str(counted)

@@ -92,7 +92,7 @@ class Overheard:
         return block
 
     def still(self, prompt: Prompt) -> dict[Made, Message]:
-        """Return those remembered messages whose blocks are in the prompt, by their source entries and block."""
+        """Return the remembered messages that are in the prompt, by pairs of source entries (seqs) and block."""
         left = {(shown.sources, block) for shown, block in zip(prompt.shown, prompt.blocks, strict=True)}
         return {made: message for made, message in self.messages.items() if made in left}
 
@@ -136,10 +136,7 @@ def earlier(entries: Sequence[Entry], seq: int) -> int | None:
 
 
 def encoding(entries: Sequence[Entry], seq: int) -> Encoding:
-    """Return the formatter and the encoder of the request `seq`.
-
-    Both names are read from the last block that was recorded up to that request.
-    """
+    """Return the names of the formatter and the encoder that made the last block recorded up to the request `seq`."""
     blocks = [block for entry in entries if entry.seq <= seq for block in _blocks(entry) if not isinstance(block, str)]
     name, _, encoder = str(blocks[-1][1] if blocks else FIRST).partition("+")
     return Encoding(name, encoder)

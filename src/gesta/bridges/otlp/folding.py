@@ -114,7 +114,7 @@ class Folding:
                 del self._roots[key[0]]
 
     async def _loaded(self, entry: Entry, span: int) -> Turn | None:
-        """Return the turn of an entry, read from the record up to the entry before it.
+        """Return the turn that contains an entry, read from the record up to the entry before that one.
 
         Returns `None` if the turn has ended, or if its `begin` is not found.
 

@@ -68,7 +68,7 @@ class Made(Struct):
         return [AIMessage(self.text, tool_calls=calls, invalid_tool_calls=invalid)]
 
     def actions(self) -> list[AgentAction]:
-        """Return one action for each call: the recorded action if it is usable, else one derived from the reply."""
+        """Return one action for each call: the action in `kept`, or else one made from the reply's text and calls."""
         with suppress(KeyError, TypeError, ValueError):  # `kept` is `None` or from elsewhere
             return self._kept(self.kept or {})
         native = len(self.calls) > 1 or self.reason in CALLING or any(each.content.tool_call_id for each in self.calls)

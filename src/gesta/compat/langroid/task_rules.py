@@ -138,7 +138,8 @@ class TaskRules(Struct, eq=False, metaclass=Spelled):
         Args:
             verbs: the methods of the running workflow.
             caller: the task that runs this one as its sub-task; `None` if no task does.
-            tools: classes of tool messages (tool calls as data), by tool name.
+            tools: for each tool name the class of its tool messages (tool calls as data). Recorded tool messages become
+                objects of these classes again.
         """
         self.verbs, self.caller, self.known, self.steps = verbs, caller, dict(tools), 0
         self.pending_message, self.pending_sender, self.n_stalled_steps = None, Entity.USER, 0
@@ -270,7 +271,11 @@ class TaskRules(Struct, eq=False, metaclass=Spelled):
         return mine, StatusCode.OK
 
     def result(self, status: StatusCode | None = None) -> ChatDocument | None:
-        """Return the newest answer as the task's result; `None` without one. A subclass may define other results."""
+        """Return the newest answer as the task's result; `None` if there is none. A subclass may define other results.
+
+        Args:
+            status: why the task ended. For some statuses, such as `MAX_TURNS`, `None` is returned.
+        """
         last = self.pending_message
         if status in NO_RESULT or last is None:
             return None

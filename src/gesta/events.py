@@ -230,7 +230,7 @@ class Broadcast(Struct, eq=False, weakref=True):
     seq of the run's last durable entry at the time when the event was sent."""
 
     def join(self, listener: Callable[[Event, int], None]) -> None:
-        """Add a listener. First call it with the words of each run's newest message that were sent before."""
+        """Add a listener. Before that, call it with the words that were already sent of each run's newest message."""
         for each in [told for words in self.coming.values() for told in words]:
             listener(*each)
         self.listeners.append(listener)
@@ -244,7 +244,7 @@ class Broadcast(Struct, eq=False, weakref=True):
         """Send an event with words to all listeners. A listener that raises is removed, and its error is logged.
 
         Args:
-            durable: seq of the last entry on disk when the words came; each listener gets this number too.
+            durable: seq of the run's last entry on disk when the words came; each listener gets this number too.
         """
         if not self.listeners:
             return

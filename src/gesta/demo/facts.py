@@ -13,12 +13,16 @@ from gesta.model.usage import tokens
 
 
 class Usage(Struct):
-    """Counts of requests to a model, of its answers, and of tokens."""
+    """Numbers of requests to a model, of its answers, and of tokens."""
 
     asked: int = 0
+    """Number of requests."""
     answered: int = 0
+    """Number of answers."""
     given: int = 0
+    """Number of tokens sent to the model."""
     taken: int = 0
+    """Number of tokens received from the model."""
     unknown: int = 0
     """Number of answers that came without a count of tokens."""
 

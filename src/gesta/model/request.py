@@ -135,8 +135,8 @@ reply."""
 class Parser(Protocol):
     """The interface of an object that parses one reply.
 
-    The result does not depend on how the bytes are cut into pieces. The joined `text` deltas are the
-    reply's text, or the beginning of it.
+    The result does not depend on how the bytes are cut into pieces. The joined `text` deltas are the reply's text, or
+    the beginning of it.
     """
 
     def feed(self, data: Any) -> Sequence[Delta]:
@@ -221,7 +221,7 @@ def native_by(model: Model) -> str:
 
 
 class Unasked:
-    """The model of an agent that has a program but no model. This model refuses every request."""
+    """A stand-in for the model of an agent that has a program and no model. It refuses every request."""
 
     name = "none"
     encoder = "none/1"

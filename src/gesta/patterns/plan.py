@@ -66,9 +66,10 @@ async def carry_out(verbs: Verbs, worker: Agent, steps: Sequence[Step], plan: in
     """Run each step as soon as the steps that it depends on have ended. Return the results in the order of the steps.
 
     Args:
+        verbs: the methods of the running workflow.
         worker: the agent that carries out a step.
         steps: the steps of the plan. Their dependencies must not form a circle.
-        plan: seq of the entry that contains the plan.
+        plan: seq (number in the run) of the entry that contains the plan.
     """
     results: dict[int, Result] = {}
     done = [anyio.Event() for _ in steps]

@@ -61,7 +61,11 @@ class Part(Struct, frozen=True):
 
 
 def prompt(name: str, prompts: Prompts | None = None) -> str:
-    """Return the text of a prompt, without white space around it. Raises LookupError if no prompt has this name."""
+    """Return the text of a prompt, without white space around it. Raises LookupError if no prompt has this name.
+
+    Args:
+        prompts: texts by name; a text replaces the prompt of its name.
+    """
     if prompts is not None and name in prompts:
         return prompts[name].strip()
     text = files("gesta.patterns").joinpath("prompts", f"{name}.txt")
@@ -77,7 +81,7 @@ def role(verbs: Verbs, name: str, prompts: Prompts | None = None, tools: Sequenc
     Args:
         verbs: the verbs of the running pattern.
         name: name of the role and of its prompt.
-        prompts: texts that replace prompts.
+        prompts: texts by name; a text replaces the prompt of its name.
         tools: the tools of the role.
     """
     own, text = verbs.agent, prompt(name, prompts)
@@ -161,6 +165,7 @@ async def synthesise(verbs: Verbs, question: str, found: Sequence[tuple[str, Res
 
     Args:
         found: each goal with its result.
+        prompts: texts by name; the text `synthesise` replaces the prompt of the agent.
 
     Raises:
         Unanswered: the agent could not write the answer.

@@ -66,7 +66,9 @@ async def fan_out(verbs: Verbs, worker: Agent, goals: Sequence[str], plan: int) 
     """Run a worker for each goal, all at the same time. Return each goal with its result, in the order of the goals.
 
     Args:
-        plan: seq of the entry that contains the goals.
+        verbs: the methods of the running workflow.
+        worker: the agent that pursues a goal.
+        plan: seq (number in the run) of the entry that contains the goals.
     """
     found: dict[int, Result] = {}
 

@@ -75,8 +75,7 @@ async def ask(agent: Agent, live: LiveRun, *, smaller: bool = False) -> None:
     """Send one request to the model. The request is recorded before, and the reply or a `fault` entry after.
 
     Args:
-        smaller: whether to shorten the prompt instead, because it is too large. The request is then sent only if
-            nothing can be left out.
+        smaller: whether to shorten the prompt instead. The request is then sent only if nothing can be left out.
     """
     turn = live.state.turn
     if turn is not None and turn.instead:

@@ -100,7 +100,7 @@ def assembled(
 
 
 def crossing(access: Access) -> list[Middleware]:
-    """Return the CORS middleware that lets web pages of `access.origins` send requests; an empty list without any."""
+    """Return the CORS middleware that lets web pages of `access.origins` send requests; `[]` if it has no origins."""
     if not access.origins:
         return []
     allowed = Middleware(

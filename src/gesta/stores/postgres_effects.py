@@ -125,7 +125,7 @@ def changed(plan: Any) -> Iterator[tuple[str, str]]:
 
 
 def refusal(statement: str) -> str | None:
-    """Return what a tool may not do with a statement, such as "make tables"; `None` if the statement is allowed."""
+    """Return what a statement does that no tool may do, such as "make tables"; `None` if the statement is allowed."""
     words, called = bare(statement, " '' "), bare(statement, None)
     first = re.match(r"[(\s]*(\w*)", words)
     if first is None or first[1] not in VERBS:

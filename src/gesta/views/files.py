@@ -70,7 +70,7 @@ def facts(found: list[File]) -> tuple[dict[str, Any], ...]:
 
 
 def without(value: Any, found: list[File], depth: int = 0) -> Any:
-    """Return a copy of a value with a note in place of each image and bytes value. Append these files to `found`.
+    """Return a copy of a value in which notes replace images and bytes values. Append each replaced one to `found`.
 
     Args:
         depth: number of lists and dicts around the value. From `DEEPEST` on, a list or dict is returned unchanged.

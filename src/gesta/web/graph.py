@@ -216,9 +216,16 @@ def _holds(group: Group, other: Group) -> bool:
 
 
 def _fold(groups: list[Group], tops: list[Group], target: Node, turned: Collection[str], *, fold: bool) -> None:
-    """Set which groups are folded. With `fold`, these are all groups that do not contain `target`, the answer's node.
+    """Set which groups are folded: with `fold`, all that do not contain the answer's node; otherwise none.
 
-    A group in `turned` gets the opposite state, because a person clicked on it. An only group is never folded.
+    A group that is the only one is never folded.
+
+    Args:
+        groups: all groups.
+        tops: those groups that are in no other group.
+        target: the answer's node.
+        turned: ids of groups that a person clicked on. Each of them is folded if it would not be, and else opened.
+        fold: whether the picture is large.
     """
     for group in groups:
         own = any(node is target for node in group.all_nodes())

@@ -78,7 +78,7 @@ def model(address: str, base_url: str | None = None) -> Model:
 
 
 def price(name: str, budget: Budget | None = None) -> Price | None:
-    """Return the model's prices; `None` if unknown. Raises MissingExtra if a budget in dollars needs genai-prices."""
+    """Return the prices of the model `name`; `None` if unknown. Raises MissingExtra if `budget` needs genai-prices."""
     from gesta.models.prices import listed
 
     return listed(name, needed=budget is not None and budget.usd is not None)
@@ -227,7 +227,7 @@ def _learn(address: str) -> None:
 
 
 def local(address: str, options: ServerOptions) -> FileOptions:
-    """Return the options that a record in a file has. Raises BadAddress if an option is set that only servers have."""
+    """Return those of `options` that a record in a file has. Raises BadAddress if one is set that only servers have."""
     if options.get("failover") is not None or options.get("tool_role") is not None:
         raise BadAddress(
             f"{address!r} is a record in a file; `failover` and `tool_role` are for records in PostgreSQL. "

@@ -50,7 +50,7 @@ class Catalog(Struct, frozen=True, kw_only=True):
     """Messages about items that could not be read, each with the file, and the line if it is known."""
 
     def item(self, name: str, kind: Sort | None = None) -> Item:
-        """Return the item with this name. Raises NotInCatalog if there is no such item."""
+        """Return the item with this name and kind, or of any kind. Raises NotInCatalog if there is no such item."""
         for each in self.items:
             if each.name == name and kind in (None, each.kind):
                 return each

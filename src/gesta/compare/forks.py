@@ -247,6 +247,11 @@ def _allow(entries: Sequence[Entry], entry: Entry, made: Content, how: Fork) -> 
     """Raise AgentError if a changed approval or resolution would make a tool run that `how.live` does not name.
 
     A resolution is a person's decision about a tool call that may or may not have had its effect.
+
+    Args:
+        entries: the entries of the base.
+        entry: the approval or resolution as it was recorded.
+        made: its changed content.
     """
     if isinstance(made, ApprovalContent) and made.verdict == "approved":
         said = "approve"

@@ -288,7 +288,8 @@ def ending(error: Any, limit: Any) -> tuple[Reason, Error | None]:
 def _matched(messages: list[Any], events: list[Any], told: Told) -> dict[int, int]:
     """Return the messages that events made, as a dict from the event's number to the message's number.
 
-    An event and a message belong together if their ids are equal, or else their contents.
+    An event and a message belong together if their ids are equal, or else their contents. `told` replaces references to
+    attachments in the messages of events by their texts.
     """
     waiting: dict[tuple[str, str], list[int]] = {}
     for place in reversed(range(len(messages))):

@@ -104,7 +104,7 @@ def read_plan(text: str, *, most: int) -> list[Step]:
     """Return the steps in a model's answer. Empty steps are skipped.
 
     Raises:
-        BadAnswer: there are no steps, too many steps, or dependencies that cannot be followed.
+        BadAnswer: there are no steps, more than `most` steps, or dependencies that cannot be followed.
     """
     try:
         given: Planned | list[Step] = take(text, Planned | list[Step])  # type: ignore[arg-type]

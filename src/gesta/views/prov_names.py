@@ -64,7 +64,7 @@ class Quad(NamedTuple):
 
 
 def quad(subject: str, predicate: str, value: str | Term, graph: str = GRAPH) -> Quad:
-    """Return a statement. `value` is the object of the statement; a text is taken as an IRI."""
+    """Return a statement. Texts are IRIs; `value`, the object of the statement, may also be a term."""
     value = Term("iri", value) if isinstance(value, str) else value
     return Quad(Term("iri", subject), Term("iri", predicate), value, Term("iri", graph))
 
@@ -150,12 +150,12 @@ def literal(value: Any) -> Term:
 
 
 def document_iri(hit: kinds.Hit) -> str:
-    """Return the IRI of a passage: the passage's own IRI, or else an IRI made from its document, page and chunk."""
+    """Return the IRI of the passage `hit`: its own IRI, or else an IRI made from its document, page and chunk."""
     return way_to(hit)[-1][1]
 
 
 def way_to(hit: kinds.Hit) -> list[tuple[str, str]]:
-    """Return pairs of class and IRI: of a passage's document, its page and the passage, as far as they are known."""
+    """Return pairs of class and IRI, for the document, page and chunk of the passage `hit`, as far as known."""
     document = hit.document if IRI.fullmatch(hit.document) else f"urn:gesta:document:{quoted(hit.document)}"
     way, mark = [("Document", document)], "/" if "#" in document else "#"
     if hit.page is not None:
@@ -167,7 +167,7 @@ def way_to(hit: kinds.Hit) -> list[tuple[str, str]]:
 
 
 def is_task_type(state: State, key: Key) -> bool:
-    """Return whether a decision entry chose the type of the task, and not a pattern (a ready-made workflow)."""
+    """Return whether the decision entry `key` chose the type of the task, and not a pattern (a ready-made workflow)."""
     own = state.entries[key].content
     later = (state.entries[other].content for other in state.followers.get(key, ()))
     return isinstance(own, kinds.DecisionContent) and any(

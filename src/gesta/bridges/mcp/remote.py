@@ -1,7 +1,8 @@
 """The function of a tool of an MCP server: it makes the call, and answers the requests that the server makes during it.
 
 An attempt is one try of a tool call, which is on record before it starts. What an attempt has to know about the
-earlier attempt is stored as `state`, a dict.
+earlier attempt is stored as `state`, a dict. A flight is one call at the server. An asker answers the server's requests
+during the call, and collects the questions that a person has to answer.
 """
 
 from collections.abc import Mapping

@@ -60,7 +60,11 @@ class Sender:
         await self._client.aclose()
 
     async def send(self, signal: Signal, message: dict[str, Any]) -> Sent:
-        """Send a message in OTLP's JSON form, as JSON or protobuf. A failure is returned, not raised."""
+        """Send a message in OTLP's JSON form, as JSON or protobuf. A failure is returned, not raised.
+
+        Args:
+            signal: what the message contains: `traces` or `metrics`.
+        """
         body, type_ = self._encoded(signal, message)
         headers = dict(self.settings.headers) | {"content-type": type_}
         if self.settings.gzip:

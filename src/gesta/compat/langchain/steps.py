@@ -157,7 +157,7 @@ def _call(state: State, entry: Entry, content: ToolCallContent) -> None:
 def _call_id(state: State, run: str, own: str | None) -> str:
     """Return `own`, the provider's id of a call, or a new id if `own` is missing, invalid or already used.
 
-    The formatters make new ids by the same rule.
+    A new id is made from the id of the run and the number of the call. The formatters make ids by the same rule.
     """
     if not (own and ID.fullmatch(own) and own not in state.used):
         digest = hashlib.sha256(f"{run}|{len(state.calls) + 1}".encode()).hexdigest()

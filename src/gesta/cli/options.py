@@ -332,7 +332,7 @@ def nearest_record() -> str:
 
 
 def quoted(text: str) -> str:
-    """Return a word in quotes for a shell, if it needs them."""
+    """Return a word as it must be written in a shell command: in quotes if it needs them, else unchanged."""
     import shlex
 
     return shlex.quote(text)

@@ -321,10 +321,10 @@ class Stage:
         return self.recorded[self.written].content if self.written < len(self.recorded) else None
 
     async def settled(self, attempt: int) -> Any:
-        """Return the recorded answer of a tool's `reconcile` function about an attempt.
+        """Return the recorded answer of a tool's `reconcile` function about an attempt: `Done` or `NotDone`.
 
-        If that function could not tell, this is recorded only once: return the recorded text the first time, and
-        `Unknown()` after that. Raises WriteFailed if the record has no answer here.
+        If the record says next that the function could not tell, return the recorded reason as text. If the record
+        said so earlier, return `Unknown()`. Raises WriteFailed if the record has no answer at this place.
         """
         content = self.coming()
         if isinstance(content, ResolutionContent) and content.of == attempt and content.by.startswith(RECONCILED):

@@ -27,7 +27,10 @@ def too_large(agent: Agent, state: RunState) -> bool:
 
 
 def old_results(agent: Agent, state: RunState, prompt: Prompt) -> list[CompactionContent]:
-    """Return a compaction for each old tool result to leave out; an empty list if they would free too few tokens."""
+    """Return a compaction for each old tool result to leave out.
+
+    The list is empty if leaving them out would free less than the share `FREED` of the policy's `at_tokens`.
+    """
     rule = agent.policy.compact
     assert rule is not None
     places, found = list(_results(rule, prompt)), list[CompactionContent]()
@@ -41,7 +44,10 @@ def old_results(agent: Agent, state: RunState, prompt: Prompt) -> list[Compactio
 
 
 def old_turns(agent: Agent, state: RunState, prompt: Prompt) -> CompactionContent | None:
-    """Return the compaction that leaves out old turns, without a summary; `None` if it would free too few tokens."""
+    """Return the compaction that leaves out old turns, without a summary.
+
+    Return `None` if this would free less than the share `FREED` of the policy's `at_tokens`.
+    """
     rule = agent.policy.compact
     assert rule is not None
     places = list(_turns(rule, state, prompt))
@@ -52,7 +58,10 @@ def old_turns(agent: Agent, state: RunState, prompt: Prompt) -> CompactionConten
 
 
 def _results(rule: Compact, prompt: Prompt) -> Iterator[int]:
-    """Yield the places of old, large results. Results after the last reply are excluded: no model has read them."""
+    """Yield the places of results larger than `rule.results_over` bytes, except the last `rule.keep_results` results.
+
+    Results after the last reply are excluded, because no model has read them.
+    """
     shown = prompt.shown
     read = max((place for place, each in enumerate(shown) if each.role == "assistant"), default=0)
     results = [place for place, each in enumerate(shown) if each.observes]

@@ -23,10 +23,10 @@ def key(place: int) -> str:
 
 
 def staffed(live: str | None, base_url: str | None, pause_s: float = 0.0) -> gesta.Agent:
-    """Return the demo's agent, with a live model if one is named.
+    """Return the demo's agent, with a live model if one is named, else with a model that replays recorded answers.
 
     Args:
-        live: address of the live model, `provider:name`.
+        live: address of the live model, `provider:name`; `None` for the recorded answers.
         base_url: base URL of the live model.
         pause_s: seconds between the pieces of a replayed answer.
 

@@ -122,7 +122,10 @@ class Action:
 
 
 def an_object(text: str) -> str:
-    """Return the JSON text of the object that a text in brackets means. Any other text is returned unchanged."""
+    """Return an object, written as JSON or as in Python, as JSON text. It may be the only element of a list.
+
+    A text that means no object is returned unchanged.
+    """
     reads: tuple[Callable[[], object], ...] = (
         lambda: json.loads(text),
         lambda: json.loads(TOKEN.sub(_as_json, text), strict=False),

@@ -152,9 +152,9 @@ class LineReader(ABC):
 
     @abstractmethod
     def counts(self, part: str) -> bool:
-        """Return whether a marker of `part` starts that part here. If not, the marker is only text.
+        """Return whether a marker of `part`, at the current place of the reply, starts that part.
 
-        The method is not called inside an answer.
+        If not, the marker is only text. The method is not called inside an answer.
         """
 
     def enter(self, part: str) -> None:
@@ -169,9 +169,9 @@ class LineReader(ABC):
             self.thought.add("\n")
 
     def opens(self, line: str, *, whole: bool) -> int | None:
-        """If a line begins with a sign such as a code fence, return the number of characters to skip.
+        """Return how many characters to skip at the beginning of a line: all of a line that is a code fence, else 0.
 
-        Return 0 for any other line, and `None` if more of the line is needed to know.
+        Return `None` if more of the line is needed to know. A subclass may skip other signs too.
 
         Args:
             line: the line, or its beginning.

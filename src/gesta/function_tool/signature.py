@@ -113,14 +113,19 @@ def named(function: Any) -> str:
 
 
 def unwrapped(function: Any) -> tuple[Any, Any]:
-    """Return the callable inside a `partial`, and the function that it runs: for an object, its `__call__`."""
+    """Return `function` without any `partial` around it, and the function that runs: `__call__` for an object."""
     while isinstance(function, functools.partial):
         function = function.func
     return function, function if hasattr(function, "__name__") else type(function).__call__
 
 
 def _hints(function: Any, name: str) -> dict[str, tuple[Any, Any]]:
-    """Return the type and the default of each parameter that a `partial` does not set.
+    """Return the type and the default (or `inspect`'s `empty`) of each parameter, by name.
+
+    Parameters whose values a `partial` sets are left out.
+
+    Args:
+        name: name of the tool, for errors.
 
     Raises:
         BadTool: a parameter has no type, its type is not found, or it cannot be passed by name.
@@ -157,7 +162,10 @@ def _hints(function: Any, name: str) -> dict[str, tuple[Any, Any]]:
 
 
 def _typed(hint: Any, default: Any) -> tuple[Any, str | None]:
-    """Return a parameter's type in msgspec's form, and its description. It allows `None` as default."""
+    """Return a parameter's type in msgspec's form, and its description, if it has one.
+
+    If the default is `None`, the returned type allows `None` too.
+    """
     text: str | None = None
     bounds: dict[str, Any] = {}
     for item in getattr(hint, "__metadata__", ()):

@@ -212,7 +212,9 @@ def answer_format(schema: dict[str, Any]) -> dict[str, Any]:
 
 
 def closed_schema(schema: Any) -> dict[str, Any] | None:
-    """Return the schema with every object closed, as strict answers require; `None` if that would change its meaning.
+    """Return the schema with unknown members forbidden in every object, as strict answers require.
+
+    Return `None` if this would change the schema's meaning, or if strict answers do not support the schema.
 
     A strict answer must hold every property of an object. So a schema with an optional property cannot be strict.
     """

@@ -92,7 +92,7 @@ class Said:
             type: the type of the item.
             item: the item of the reply. Only its id and the member named by `extra` are copied from it.
             kept: more members of the item to add.
-            extra: the name of one more member to copy.
+            extra: the name of one more member to copy; empty for none.
         """
         texts = {name: item[name] for name in ("id", extra) if isinstance(item.get(name), str) and item[name]}
         self.needed = self.needed or extra in texts
@@ -113,7 +113,8 @@ def call_of(item: dict[str, Any], member: str) -> ReplyCall | None:
     """Return the tool call in an item; `None` if name, arguments and id are all missing.
 
     Args:
-        member: name of the member with the arguments. The free text of a member `input` becomes an argument `input`.
+        member: name of the item's member with the arguments. If it is `input`, its value is free text, which becomes
+            the only argument, `input`.
     """
     name, found, id = item.get("name"), item.get(member), item.get("call_id") or item.get("id")
     if isinstance(found, str):

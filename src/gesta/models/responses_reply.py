@@ -93,10 +93,11 @@ class _Voice:
         self._silent = False
 
     def say(self, place: tuple[int, int, int], text: str) -> list[Delta]:
-        """Return the next piece as deltas for listeners. After a piece that is out of order, all lists are empty.
+        """Add the next piece. Return the deltas for listeners; from the first piece out of order on, an empty list.
 
         Args:
-            place: number of the item and numbers of the part in it. Pieces must come in ascending order of these.
+            place: numbers of the item, of its summary part and of its content part. The places of successive pieces
+                must not decrease.
             text: the piece.
         """
         self._silent = self._silent or place < self._last
@@ -190,7 +191,10 @@ class ResponsesParser(Incoming):
         return self._event(event, name.decode("utf-8", "replace"))
 
     def check_end(self) -> None:
-        """Raise ModelFault if the stream ended early: it had no closing response, and no `[DONE]` after any item."""
+        """Raise ModelFault if the stream ended early.
+
+        A complete stream has a closing response, or at least one item and the end mark `[DONE]`.
+        """
         if self._final is None and self._last.get("status") in ENDED:
             self._final = self._last
         if self._final is None and not (self.marked and self._slots):

@@ -288,7 +288,7 @@ class Record(Inbox):
             annotations: every entry in the span inherits them.
 
         Raises:
-            TypeError: an annotation is named almost like a parameter.
+            TypeError: the name of an annotation looks like a misspelt parameter, such as `skp`.
             RunHeld: another process writes the run.
             RunMirrored: the run is continued in another record.
         """

@@ -171,7 +171,7 @@ class RunIndex:
             return self.pos / last if last else 1.0
 
     async def take(self, runs: Collection[str]) -> None:
-        """Add all entries of these runs. Called instead of `update`, to make an index of only these runs."""
+        """Add all entries of the runs with these ids. Called instead of `update`, to index only these runs."""
         some = [*runs]
         for start in range(0, len(some), 200):
             part = some[start : start + 200]

@@ -189,7 +189,7 @@ def _tokens(sql: str) -> Iterator[tuple[str, bool]]:
 
 
 def _misnamed(each: Object, head: Object) -> bool:
-    """Return whether type, name or table of a schema row differ from those in its SQL text, which `head` contains."""
+    """Return whether `each`, a schema row, has another type, name or table than `head`, made from its SQL text."""
     return (head.type, head.name, _lower(head.table)) != (each.type, each.name, _lower(each.table))
 
 

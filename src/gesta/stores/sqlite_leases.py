@@ -53,7 +53,7 @@ class Leases:
         return lease.run in self.presence.back
 
     def leave_all(self) -> None:
-        """Release all leases of this store in this process. The next commit frees them for other processes."""
+        """Release all leases of this store in this process. Its next commit frees them for other processes."""
         for run, epoch in self._mine.items():
             self.presence.leave(run, epoch)
         self._mine = {}
@@ -93,7 +93,7 @@ class Leases:
         Raises:
             RunHeld: the lease is in use in this process, or in a process that is not known to have ended.
             RunMirrored: the run is a mirror, and `wish.mirror` is `False`.
-            BrokenRecord: a column of the run's last entry or of its lease holds another type.
+            BrokenRecord: the seq or digest of the run's last entry, or the epoch of its lease, has a wrong type.
         """
         run, process = wish.run, self.presence.process
         last = self._first("SELECT seq, digest FROM main.entries WHERE run = ? ORDER BY seq DESC LIMIT 1", run)

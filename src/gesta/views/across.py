@@ -44,7 +44,9 @@ async def here(work: Callable[..., T], *args: Any) -> T:
 
 
 async def explain_run(record: Record, run: str, seq: int | None = None) -> Explanation:
-    """Return the explanation of one entry of a run: by default the run's last answer, or else its last node or entry.
+    """Return the explanation of one entry of a run, by default of its last answer.
+
+    A run without an answer is explained from its last node or, without a node, from its last entry.
 
     Args:
         record: the opened record.
@@ -101,7 +103,10 @@ async def all_nodes(record: Record, run: str | None = None) -> tuple[tuple[Node,
 
 
 async def _read_more(state: State, elsewhere: tuple[Key, ...], read_run: ReadRun) -> bool:
-    """Add the entries of the runs in `elsewhere` to the state. Return whether the state has new entries now."""
+    """Add all entries of the runs named in `elsewhere`, which has sources as (run, seq), to the state.
+
+    Return whether there were new entries. `read_run` returns the entries of a run.
+    """
     known = len(state.entries)
     for run in sorted({run for run, _ in elsewhere}):
         fold(Lineage(), await read_run(run), state)

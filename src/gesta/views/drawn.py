@@ -121,7 +121,7 @@ def drawn(found: Explanation, texts: Texts | None = None) -> tuple[Drawn, ...]:
     Args:
         texts: the words of nodes of earlier explanations. The words of the nodes of this explanation are added.
 
-    Cost: linear in the length of usual texts.
+    Cost: linear in the length of the texts, unless they repeat the same words very often.
     """
     texts = texts if texts is not None else Texts()
     target = found.nodes[-1]

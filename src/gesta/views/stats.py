@@ -322,7 +322,7 @@ def _marked(said: str | msgspec.Raw | None) -> bool:
 
 
 def _known(run: Standing, seq: Any) -> Call | None:
-    """Return the tool call whose entry in a run has this seq; `None` if there is none. The base may have made it."""
+    """Return the tool call at this seq of a run or, if the run shares that entry, of its base; `None` if none is."""
     if not isinstance(seq, int):
         return None
     found = run.calls.get(seq)

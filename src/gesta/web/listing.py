@@ -145,9 +145,14 @@ class Listing:
         return share, self._newest[1]
 
     async def _hit(self, words: str, place: tuple[str, int] | None) -> dict[str, Any] | None:
-        """Return the entry at `place`, in which the words were found, and the text around them; `None` without a place.
+        """Return where the words were found, as `{run, seq, kind, parts}`; `None` if `place` is `None`.
 
-        The text is split at the matches: the second, the fourth and each further even part is a match.
+        `parts` is the text around the words, split at the matches: the second, the fourth and each further even part
+        is a match.
+
+        Args:
+            words: the words that the user searched for.
+            place: id of the run and seq of the entry that contains the words.
         """
         if place is None:
             return None

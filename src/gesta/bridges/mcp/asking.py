@@ -54,7 +54,10 @@ def question_of(params: Mapping[str, Any], server: str) -> ToolQuestion:
 
 
 def elicited(answer: Any) -> dict[str, Any]:
-    """Return a person's answer in the form of the protocol's elicitation result."""
+    """Return a person's answer (an object, `accept`, `decline` or `cancel`) as the protocol's elicitation result.
+
+    Any other answer counts as `cancel`.
+    """
     if isinstance(answer, dict):
         return {"action": "accept", "content": answer}
     return {"action": answer if answer in ("accept", *REFUSALS) else "cancel"}
@@ -63,7 +66,8 @@ def elicited(answer: Any) -> dict[str, Any]:
 def sampling_text(params: Mapping[str, Any]) -> str:
     """Return the text of a sampling request.
 
-    Raises ValueError if the text is empty or too long, or if the request contains more than text.
+    Raises ValueError if the text is empty or has more than 200,000 characters, or if the request contains more than
+    text.
     """
     texts = list[str]()
     messages = params.get("messages", [])

@@ -228,8 +228,8 @@ class Span:
         """Return a new span inside this span.
 
         Args:
-            state: value that is stored with the new span's begin and end. By default the state of this span, unless
-                this span is a root.
+            state: value that is stored with the new span's begin and end. By default it is the state of this span; if
+                this span is a root, no state is stored.
             iterable: has no effect, because logs can always be read back from the record.
             blacklist: kinds that are not recorded, in addition to those of this span.
             kwargs: annotations of all logs in the new span.

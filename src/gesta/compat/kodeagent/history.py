@@ -121,7 +121,7 @@ class HistoryFormatter(ABC):
         """Return a message with a tool call. In `state`, note the id of the call and that its result is pending."""
 
     def pydantic_to_dict(self, msg: ChatMessage) -> LLMMessage:
-        """Return the dict to send for a message: a tool call, else the final answer, else its role and content."""
+        """Return the dict to send: a tool call if `should_format_as_tool_call(msg)`, else `msg`'s answer or content."""
         state = getattr(msg, "state", None)
         if self.should_format_as_tool_call(msg):
             made = self.format_tool_call(msg, State() if state is None else state)
@@ -136,7 +136,7 @@ class HistoryFormatter(ABC):
         return self._format_user_or_generic(msg, extra_metadata=self._get_extra_metadata(msg))
 
     def view(self, msg: ChatMessage, args: Mapping[str, Any]) -> ChatMessage:
-        """Return the message that hooks receive for a recorded call with these `args`: `msg`, or a subclass's own."""
+        """Return the message to pass to hooks for a call with these arguments: `msg`, unless a subclass changes it."""
         return msg
 
     def _generate_tool_call_id(self, msg: ChatMessage | None = None) -> str:
@@ -204,7 +204,7 @@ class HistoryFormatter(ABC):
         state: State,
         on_record: tuple[Call, int, Message] | None = None,
     ) -> Iterator[Sent]:
-        """Yield a message, and the result of its call, if any. `on_record`: the recorded call, its seq, its result."""
+        """Yield the message to send for `msg` and, if it has a call, the result. `on_record`: call, its seq, result."""
         msg = msgspec.structs.replace(msg, state=state)
         made = _merged({}, self.pydantic_to_dict(msg))
         call = _call(made, msg, on_record[0] if on_record else None)
@@ -229,7 +229,7 @@ class HistoryFormatter(ABC):
         state["last_tool_call_id"], state["pending_tool_call"] = None, False
 
     def _answer(self, made: LLMMessage, answer: ChatMessage, sources: tuple[int, ...]) -> Sent:
-        """Return the result in `made` as a tool message, or as a user message if `answer` has no id of a call."""
+        """Return the tool result `made` (`answer` as hooks made it). Without a call id it becomes a user message."""
         text, name = text_of(made.get("content")), answer.action or ""
         if answer.tool_call_id is not None:
             made.update(role="tool", tool_call_id=answer.tool_call_id, name=name)
@@ -337,9 +337,9 @@ def _called(call: Call, content: ToolCallContent, thought: str | None) -> ChatMe
 
 
 def _call(made: LLMMessage, msg: ChatMessage, on_record: Call | None) -> Call | None:
-    """Return the first tool call in a dict that a hook made; `None` if the dict has no call.
+    """Return the first tool call in `made`, which hooks made from `msg`; `None` if it has no call.
 
-    If the hook did not change the text of the arguments, the recorded arguments are used.
+    If the hooks did not change the text of the arguments, the arguments of the call `on_record` are used.
     """
     match made.get("tool_calls"):
         case [{"function": {"name": str(name), **more}} as found, *_]:

@@ -105,7 +105,7 @@ class ChatDocMetaData(Struct, kw_only=True):
     """Whether the document contains text from outside, such as a person's text."""
 
     def __post_init__(self) -> None:
-        """Set `tools_from_agent` if the sender is the model."""
+        """Set `tools_from_agent` (the tool messages come from an agent) if the sender is the model."""
         self.tools_from_agent |= self.sender == Entity.LLM
 
 
@@ -161,9 +161,9 @@ class ChatDocument(Struct, kw_only=True, metaclass=Spelled):
         *,
         recognize_recipient_in_content: bool = True,
     ) -> "ChatDocument":
-        """Return a document for a model's reply. The recipient comes from a tool call or from the text.
+        """Return a document for a model's reply. Its recipient is a call's argument `recipient`, or else in the text.
 
-        A field `recipient` that a tool itself defines does not count.
+        The argument does not count if the tool's class in `tools` defines it. `displayed` is stored in the metadata.
         """
         content = response.text.strip()
         content = "" if content in ('""', "''") else content
@@ -268,8 +268,8 @@ def process_tool_results(
     come from another agent's model. Without `id2result`, the text `results` is the result of the first call.
 
     Returns:
-        For one call without further text: its result, `None` and its id. Else: the text and the results that belong to
-        no call, joined; the results by call id, if there are calls; `None`.
+        One call, and no other text or result: the call's result, `None`, the call's id. Otherwise: all text that
+        belongs to no call; the results by call id (`None` without calls); `None`.
     """
     pending = [_id(call, n) for n, call in enumerate(tool_calls or ())]
     given = dict(id2result or {})

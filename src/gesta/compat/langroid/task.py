@@ -183,7 +183,7 @@ class Task(Steps, eq=False):
         return self._result_of(ended, return_type or self.default_return_type)
 
     async def _take(self, doc: ChatDocument | None, caller: "Task | None" = None, key: str | None = None) -> Outcome:
-        """Run a turn for the message `doc`, or continue its open turn. Return how the turn ended or why it waits."""
+        """Run a turn for `doc` under `key`, or continue its open turn. Return how it ended or why it waits."""
         record, agent = self.chat.home.record, self.as_agent(caller)
         run = await record.turns.run_of(self.session, self.name)
         turn = (await record.state(run)).turn
@@ -258,7 +258,7 @@ class Task(Steps, eq=False):
     async def play(self, verbs: Verbs, caller: "TaskRules | None") -> Answer:
         """Run steps until the task is done, and return the result.
 
-        Gesta calls this method for each turn of the task's run. `verbs` has the methods to call agents and wait.
+        Gesta calls this for each turn of the task's run. `verbs` can call agents and wait; `caller` is the parent task.
         """
         self.begin(verbs, caller, self.all_tools())
         self.forgets = self.rules.restart

@@ -70,7 +70,9 @@ def verify(options: VerifyOptions) -> int:
 
 
 def _broken(broken: set[str], runs: set[str]) -> str:
-    """Return a text with the number of changed runs, and the number of missing runs.
+    """Return sentences which say how many runs were changed and how many are missing.
+
+    If `runs` or `broken` is empty, the text says only that the record is not whole.
 
     Args:
         broken: ids of the runs that are changed or missing.

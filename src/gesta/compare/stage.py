@@ -235,9 +235,9 @@ class Stage:
         return found
 
     def _key(self, entry: Entry) -> str:
-        """Return the key of a letter in the inbox. `entry` is the recorded entry that was made from the letter.
+        """Return the key for the letter from which the recorded `entry` was made: the entry's seq as text.
 
-        The key is the entry's seq. For a late tool result it is a name with the seq of the call's last attempt.
+        For a late tool result, the key is made from the seq of the last attempt of its call.
         """
         of = entry.content.call if isinstance(entry.content, ToolResultContent) else None
         tried = [
@@ -338,7 +338,7 @@ class Stage:
         raise self.stop()
 
     async def comes(self, head: int) -> bool:
-        """Wait until the replayed run has `head` entries. Return `False` if the process cannot get that far."""
+        """Wait until the replayed run has `head` entries. Return `False` if it does not get that far."""
         idle, written = 0, self.written
         between = self.recorded[written:head]
         if any(from_outside(self.recorded, each) and each.kind not in BESIDE for each in between):

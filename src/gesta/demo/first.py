@@ -70,7 +70,10 @@ async def _answer(stage: Stage, outcome: gesta.Outcome, verdict: Verdict) -> Non
 
 
 def _asked(stage: Stage, outcome: gesta.Outcome) -> Verdict | None:
-    """Ask on the terminal whether the refund may be made, and return the answer; `None` if nobody can be asked."""
+    """Ask on the terminal whether the refund may be made, and return the answer; `None` if nobody can be asked.
+
+    With the option `--yes`, approve the refund without asking.
+    """
     if stage.choices.yes:
         return Verdict("approved", "--yes")
     if not stage.choices.interactive:

@@ -240,7 +240,7 @@ class LineReader(ABC):
         return {"start": self.before, "thought": self.thought}.get(self.part, self.answer)
 
     def _tell(self, part: str, text: str) -> None:
-        """Collect text of a part for the listener.
+        """Collect text of a part for the listener: an answer as text, any other part as thought.
 
         Text before the first marker may belong to any part, so it is not collected.
         """

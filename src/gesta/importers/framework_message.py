@@ -269,7 +269,7 @@ def _part(part: Any, pieces: Pieces, oddities: Oddities) -> None:
 
 
 def _what(part: dict[str, Any]) -> str:
-    """Return the kind of a part; `""` if it is unknown."""
+    """Return the kind of a part of a message, such as text, thought, call or result; `""` if it is unknown."""
     kind = part.get("type")
     if _inside(part) is not None:
         return next(INSIDE[name] for name in INSIDE if isinstance(part.get(name), dict))

@@ -124,7 +124,10 @@ def examined(objects: Iterable[Object]) -> Schema:
 
 
 def _sorted(each: Object) -> str:
-    """Return the name of the field of `Schema` that lists an object, or `known` if Gesta or SQLite made the object."""
+    """Return how to treat an object: `refused`, `aside` or `beside` (see `Schema`), or `known`.
+
+    `known` means that Gesta or SQLite made the object.
+    """
     name = _lower(each.name)
     if each in KNOWN.get(name, ()) or _of_sqlite(each):
         return "known"

@@ -121,7 +121,8 @@ def drawn(found: Explanation, texts: Texts | None = None) -> tuple[Drawn, ...]:
     Args:
         texts: the words of nodes of earlier explanations. The words of the nodes of this explanation are added.
 
-    Cost: linear in the length of the texts, unless they repeat the same words very often.
+    Cost: linear in the length of the sources, and in the answer's length times their number. The passages that were
+    found are compared with each other.
     """
     texts = texts if texts is not None else Texts()
     target = found.nodes[-1]
@@ -217,7 +218,9 @@ def _split(text: str) -> Text:
 
 
 def _runs(said: list[Word], text: Text, node: Node, known: Known) -> Iterator[Drawn]:
-    """Yield the longest sequences of words that an answer shares with a source, except those that are too common.
+    """Yield the longest sequences of words that an answer shares with a source, as passages.
+
+    Sequences that both `_names` and `_tells` reject are left out.
 
     Args:
         said: words of the answer.
@@ -252,6 +255,7 @@ def _names(run: list[Word], there: list[Word], known: Known) -> bool:
     Args:
         run: the shared words as they are in the answer.
         there: the same words as they are in the source.
+        known: says which words cannot be names.
     """
     return any(
         here.value
@@ -266,12 +270,12 @@ def _is_name(key: str, small: set[str]) -> bool:
 
 
 def _tells(run: list[Word], held: Counter[str], *, alone: bool) -> bool:
-    """Return whether shared words show that one text was made from the other.
+    """Return whether shared words suffice to identify a source: `WORDS` words, of which one is not too frequent.
 
     Args:
         run: the shared words.
         held: number of sources that contain each word.
-        alone: whether a single long word is enough, if only one source contains it.
+        alone: whether one word of at least `ALONE` letters is enough, if only one source contains it.
     """
     content = [word for word in run if len(word.key) >= LETTERS and not _common(word.key)]
     if len(run) >= WORDS and content:

@@ -191,7 +191,10 @@ class Exporter:
                 self.counts.left_out += 1
 
     async def _flush(self, sender: Sender, row: Row, *, once: bool) -> None:
-        """Send the spans in memory, and store the position of the entry `row` as the new place."""
+        """Send the spans in memory, and store the position of the entry `row` as the new place.
+
+        `once` says whether to raise TracingError if the receiver does not accept them.
+        """
         await self._deliver(sender, self._held, once=once)
         self._held, self._size = [], 0
         self._place.pos, self._place.digest = row.pos, row.digest.hex()

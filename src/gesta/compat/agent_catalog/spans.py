@@ -93,9 +93,11 @@ class Catalog:
         """Return the item called `name`. Without a name, return a list of the items that a search for `query` finds.
 
         Args:
-            kind: `tool` or `prompt`, also in the plural. Tools are returned as `Tool`, prompts as `Item`.
+            kind: `tool`, `tools`, `prompt` or `prompts`. Tools are returned as `Tool`, prompts as `Item`.
+            query: what the item should do, in words.
+            name: name of the item.
             annotations: annotations that a found item must have.
-            limit: the longest list to return; `None` for no limit.
+            limit: greatest length of the list; `None` for no limit.
         """
         found = self.index
         sort: Any = kind.removesuffix("s")
@@ -154,7 +156,10 @@ class Run:
             return seq
 
     def write(self, content: Any, span: int, notes: dict[str, Any] | None = None) -> int:
-        """Write an entry into the span that began at seq `span`, commit it, and return its seq."""
+        """Write an entry into the span that began at seq `span`, commit it, and return its seq.
+
+        `notes` are the entry's annotations.
+        """
         with self._lock:
             assert self._journal is not None
             seq = self._journal.write(content, span, (), notes).seq

@@ -140,7 +140,7 @@ class HistoryFormatter(ABC):
         return msg
 
     def _generate_tool_call_id(self, msg: ChatMessage | None = None) -> str:
-        """Return the message's call id. Without one, return an id that is derived from the message's text."""
+        """Return the message's call id, or else an id derived from its content; `NO_ID` without a message."""
         if msg is None:
             return NO_ID
         parts = [getattr(msg, name, None) for name in ("thought", "action", "args", "code")]
@@ -242,7 +242,7 @@ class HistoryFormatter(ABC):
         return made, Message(role="user", text=text, sources=sources)
 
     def _own(self, call: Call, msg: ChatMessage, state: State) -> Call:
-        """Return the call with an id that is unique in the run. A valid, unused id that a hook chose is kept."""
+        """Return the call with an id that is unique in the run: its own, else that of `msg`, else a new one."""
         own = [call.id, msg.tool_call_id or ""]
         long = hashlib.sha256(f"{own}|{len(state.used)}".encode()).hexdigest()
         own += [f"call_{long[:end]}" for end in range(8, 36)]

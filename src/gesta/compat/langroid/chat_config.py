@@ -27,7 +27,7 @@ NoTool = str | ToolForm | Callable[[ChatDocument], Any] | None
 
 
 class AgentConfig(Struct, kw_only=True, metaclass=Defaults):
-    """The settings of an agent."""
+    """The settings that `ChatAgentConfig` inherits: the model, the policy, and how the agent treats messages."""
 
     name: str = "LLM-Agent"
     llm: Model | LLMConfig | str | None = None

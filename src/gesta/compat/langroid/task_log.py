@@ -177,7 +177,7 @@ def _apply(state: State, entry: Entry) -> None:
 
 
 def _say(state: State, entry: Entry, responder: str, text: str, name: str = "", *, tool: str = "") -> None:
-    """Add a row for an entry: `text`, by `responder`. `name` names the sender, `tool` the tools."""
+    """Add a row for an entry, with its responder, its text, the sender's name, and the names of its tools (`tool`)."""
     sender = responder if responder in (USER, LLM, AGENT, SYSTEM) else USER  # a sub-task answers in place of a user
     document = getattr(entry.content, "document", None)
     meta = document.get("metadata") if isinstance(document, dict) else None

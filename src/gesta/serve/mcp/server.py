@@ -219,7 +219,10 @@ class AgentServer:
             self._service.record.start(partial(call.cancel, person(ctx), reason))
 
     def _named(self, ctx: Context, record: Record) -> str:
-        """Return the command-line option that names the record; an empty text if the client must not see the path."""
+        """Return the command-line option that names the record.
+
+        Return an empty text if the record is no file, or if the client must not see the path.
+        """
         address = record.info.address
         shown = self._local and client_of(ctx) == ANYBODY and "://" not in address and address != ":memory:"
         return f" --record {quoted(str(Path(address).resolve()))}" if shown else ""
@@ -290,7 +293,10 @@ def place_of(ctx: Context) -> Place:
 
 
 def person(ctx: Context) -> str:
-    """Return the name to record for the user of a client: the client's own name, and the name of its token."""
+    """Return the name to record for the user of a client, such as `editor via anna`.
+
+    It is made of the name that the client states and, if the request has a token, the name that belongs to the token.
+    """
     about = ctx.session.client_params
     name = short(about.client_info.name, 80) if about is not None else "mcp"
     client = client_of(ctx)

@@ -270,7 +270,7 @@ def _is_name(key: str, small: set[str]) -> bool:
 
 
 def _tells(run: list[Word], held: Counter[str], *, alone: bool) -> bool:
-    """Return whether shared words suffice to identify a source: `WORDS` words, of which one is not too frequent.
+    """Return whether shared words identify a source: at least `WORDS` words, of which one is not too frequent.
 
     Args:
         run: the shared words.

@@ -322,7 +322,7 @@ def _marked(said: str | msgspec.Raw | None) -> bool:
 
 
 def _known(run: Standing, seq: Any) -> Call | None:
-    """Return the tool call at this seq of a run or, if the run shares that entry, of its base; `None` if none is."""
+    """Return the tool call at this seq of a run, or of its base if the run shares that entry; `None` for no call."""
     if not isinstance(seq, int):
         return None
     found = run.calls.get(seq)

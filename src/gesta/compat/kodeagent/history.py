@@ -229,7 +229,7 @@ class HistoryFormatter(ABC):
         state["last_tool_call_id"], state["pending_tool_call"] = None, False
 
     def _answer(self, made: LLMMessage, answer: ChatMessage, sources: tuple[int, ...]) -> Sent:
-        """Return the tool result `made` (`answer` as hooks made it). Without a call id it becomes a user message."""
+        """Return the tool result `answer`, which hooks made into `made`; as a user message if it has no call id."""
         text, name = text_of(made.get("content")), answer.action or ""
         if answer.tool_call_id is not None:
             made.update(role="tool", tool_call_id=answer.tool_call_id, name=name)

@@ -368,7 +368,7 @@ class Task(Steps, eq=False):
         return own
 
     def reset_all_sub_tasks(self) -> None:
-        """Call `init_state` on the agents of this task and all sub-tasks. By default it hides earlier messages."""
+        """Call `init_state` on the agents of this task and all sub-tasks: models do not see earlier messages."""
         self.chat.init_state()
         for sub in self.sub_tasks:
             sub.reset_all_sub_tasks()

@@ -137,13 +137,16 @@ class Worker:
                 raise
 
     async def _begin(self, group: TaskGroup, told: Told) -> None:
-        """Start a task for each run that is due."""
+        """Start a task for each run that is due. It calls `told` with the outcome."""
         async for row in self._due():
             self._busy.add(row.run)
             group.start_soon(self._go_on, row, told)
 
     async def _go_on(self, row: RunRow, told: Told) -> None:
-        """Continue one run. Errors are reported, except a cancellation or Ctrl-C, which ends the worker."""
+        """Continue one run, and call `told` with the outcome.
+
+        Errors are reported, except a cancellation or Ctrl-C, which ends the worker.
+        """
         try:
             async with self._limit:
                 outcome = await self._record.resume(row.run, self._agents[row.name], by=None)

@@ -150,7 +150,7 @@ class Chat:
         extra: dict[str, Any] | None = None,
         inferred: Collection[str] = (),
     ) -> None:
-        """Write a request header: an entry with the instructions, tools and model for all later requests."""
+        """Write the entry with instructions, tools and model of later requests. `inferred` names inferred fields."""
         self._headed = True
         known = {"model": self._model, "instructions": instructions}
         meta = {key: value for key, value in known.items() if value is not None} or None
@@ -189,8 +189,8 @@ class Chat:
     ) -> int:
         """Write an entry about the message number `place`, and return the entry's seq.
 
-        `when` is the time, and whether it is certain. A request or system text also becomes a cause of the next
-        completion (an entry that it was made from). A request replaces the causes that were collected before it.
+        `when` is the time, and whether it is certain. `inferred` names the fields that the source does not state. A
+        request or system text is also a cause of the next completion; a request replaces the causes before it.
         """
         asks, tells = isinstance(content, RequestContent), isinstance(content, SystemContent)
         if asks and self._role != "turn":
@@ -360,7 +360,7 @@ class Chat:
 
 
 def call_content(made: Made, ids: Container[str], oddities: Oddities) -> ToolCallContent:
-    """Return the content of the entry for a call. Count problems of the call, such as an id that `ids` has already."""
+    """Return the content of the entry for a call. Count its problems, such as an id in `ids` (of earlier calls)."""
     args, meta = arguments(made.args)
     oddities["bad-arguments"] += meta is not None
     oddities["lost-call"] += made.lost

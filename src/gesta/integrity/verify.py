@@ -208,7 +208,7 @@ async def check_run(
 
 
 async def _blob(store: Store, row: Row, named: set[str]) -> tuple[str, How] | None:
-    """Return what is wrong with an entry's blobs (a text and a kind), or `None`. Add intact blobs to `named`."""
+    """Return what is wrong with an entry's blobs (text, kind of flaw), or `None`. Add intact blobs to `named`."""
     for name in set(blob_names(row)) - named:
         if not await _holds(store, row.run, name):
             return f"blob {name} of entry {row.seq} ({row.kind}) is missing or was changed", "blob"
@@ -217,7 +217,7 @@ async def _blob(store: Store, row: Row, named: set[str]) -> tuple[str, How] | No
 
 
 def _flaw(row: Row, seq: int, before: bytes, pos: int) -> tuple[str, How] | None:
-    """Return what is wrong with a row, as a text and a kind; `None` if it is intact.
+    """Return what is wrong with a row, as a text and the kind of flaw; `None` if it is intact.
 
     Args:
         seq: the seq that the row should have.
@@ -282,7 +282,7 @@ async def _lost(store: Store, head: Head) -> Flaw | None:
 
 
 async def _explained(store: Store, head: Head, since: list[PruningNote]) -> bool:
-    """Return whether a tombstone explains why the entry of a saved head is missing: its run was pruned.
+    """Return whether a tombstone in `since` explains why the entry of a saved head is missing: its run was pruned.
 
     If a run with the same id exists now, its entries must be later than the tombstone.
     """
@@ -317,7 +317,7 @@ def _late(backwards: list[Back], kept: list[Head], known: set[str]) -> list[Flaw
 
 
 async def _notes(store: Store, foreign: Foreign, blobs: Counter[str], backwards: list[Back]) -> list[str]:
-    """Return notes on what no digest covers (`foreign` objects, unused `blobs`, letters), and on odd dates and ids."""
+    """Return notes on data without digests (`foreign` objects, letters, unused `blobs` by run), odd dates and ids."""
     notes = []
     for words, each in (("Of transactional tools", foreign.tools), ("Not of Gesta's making", foreign.beside)):
         if each:

@@ -344,8 +344,7 @@ def _told(live: LiveRun, work: ReadyCall, attempt: Entry, trial: Trial, returned
 def _outcome(work: ReadyCall, attempt: int, returned: Returned, *, over: bool) -> Any:
     """Return the result of a function that has ended, or a fault if nobody knows whether its effect happened.
 
-    Args:
-        over: whether all subprocesses of the attempt have ended too.
+    `attempt` is the seq of the attempt. `over` says whether all its subprocesses have ended too.
     """
     failure, tool = returned.failure, work.tool
     if isinstance(failure, InDoubt) or (failure is not None and not isinstance(failure, GestaError)):

@@ -82,10 +82,14 @@ class Conversations:
     async def _fitting(
         self, session: str, agent: Agent, asked: Asked, key: str | None, *, retried: bool
     ) -> Place | None:
-        """Return the session and the message's key, if the session fits a request; else `None`.
+        """Return `session` and a key for the request's new message if the session fits the request; else `None`.
 
-        A session fits if it has the messages of the request and is not in use. A repeated request fits the session that
-        it used before.
+        A session fits if it has the earlier messages of the request and is not in use. A request that is sent again
+        fits the session that it used before, and its message keeps the old key.
+
+        Args:
+            key: key made from the client's own key for this request; `None` if the client sent none.
+            retried: whether the client says that it sends the same request again.
         """
         run = await self._run(session, agent)
         if run is None:
@@ -165,6 +169,8 @@ def spoken(entries: Iterable[Entry]) -> list[tuple[str, str]]:
 
 def alike(said: Iterable[tuple[str, str]], shown: Iterable[tuple[str, str]]) -> bool:
     """Return whether a conversation that a client sends (`shown`) is the recorded conversation (`said`).
+
+    Each message is a pair of its role and its text.
 
     An answer in `shown` may have further text before the recorded answer: the client also shows earlier text of the
     model. An answer in `shown` that begins with `WAITS` is a notice of this server, which is not recorded. It is

@@ -94,7 +94,10 @@ class Try(Struct):
 
     @property
     def premature(self) -> bool:
-        """Whether the resolution is dropped if the attempt ended after it: the effect could still happen in between."""
+        """Whether the attempt's resolution no longer counts if the attempt ends after it.
+
+        Between the two, the effect could still happen, although the resolution is `failed` or `retry`.
+        """
         if self.void or self.verdict == "done":
             return False
         return self.verdict == "failed" or self.effect in EFFECTS
@@ -168,7 +171,10 @@ class OpenCall(Struct):
 
     @property
     def said(self) -> list[int]:
-        """Seqs of a hook's verdict on the call, of answers and of the approval: causes of its attempts and result."""
+        """Seqs of the entries that are causes of the call's attempts and result.
+
+        They are a hook's verdict on the call, the answers of persons, and the approval.
+        """
         check = [self.checked, *self.heard] if self.check is not None else self.heard
         return check if self.approved is None else [*check, self.approved]
 
@@ -227,9 +233,9 @@ class OpenCall(Struct):
         return self.last is not None and not self.last.over and self.last.looked <= since
 
     def unasked(self, since: int) -> bool:
-        """Return whether `reconcile` can be asked about the last attempt: it has not failed under the present lease.
+        """Return whether `reconcile` may be called for the last attempt.
 
-        Once the attempt has ended, `reconcile` can be asked again, even after such a failure.
+        After a failure of `reconcile`, it is called again only under a new lease, or once the attempt has ended.
 
         Args:
             since: seq of the run's last entry when the present lease was taken.

@@ -163,13 +163,13 @@ class Sharing:
         return ticket.outcome
 
     def _alone(self, batch: Batch, *, synced: bool) -> list[Any] | None:
-        """Commit a batch at once in this thread, if its run committed last and no other task waits for a commit.
+        """Commit a batch at once in this thread, and return a list with its outcome.
+
+        Returns `None`, and commits nothing, if the batch before it was of another run, if another task waits for a commit,
+        or if the commit would have to wait.
 
         Such commits let no other task of the loop run. So after `YIELD_S` seconds the next commit goes through the
         queue.
-
-        Returns a list with the outcome of the batch; `None`, and does nothing, if other tasks wait, or if the commit
-        would have to wait.
         """
         last, self._last = self._last, batch.lease.run
         if last != self._last or self._queue or self._leading or self._remote or self._at_once is None:

@@ -46,7 +46,14 @@ def prompt(data: Mapping[str, Any]) -> Any:
 
 
 def _kept(value: Any, data: Mapping[str, Any], *, whole: bool) -> Any:
-    """Return `value`, cut if long, for the model. If it is cut or not the `whole` data, `data` is recorded with it."""
+    """Return `value`, cut if long, as the result that the model reads.
+
+    If it is cut or not `whole`, the result also contains `data`, which is only recorded.
+
+    Args:
+        data: the server's result, from which `value` was made.
+        whole: whether `value` shows everything in `data`.
+    """
     if isinstance(value, str) and len(value) > MOST_CHARS:
         value, whole = _cut(value), False
     return value if whole else DocumentedResult(value, dict(data))

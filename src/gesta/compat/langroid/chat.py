@@ -112,7 +112,11 @@ class ChatAgent(Agent):
             doc.content, doc.metadata.id, doc.metadata.oai_tool_id = tool.content, kept.id, ""
 
     def _steered(self, message: ToolForm, chat_doc: ChatDocument | None = None) -> ChatDocument:
-        """Return the document that a steering message (such as `DoneTool`) makes from `chat_doc` or the history."""
+        """Apply a steering message, such as `DoneTool`, to `chat_doc`, and return the new document.
+
+        A message about an earlier text, such as `PassTool`, is applied to the history instead if `chat_doc` is `None`
+        or contains a message of the same class.
+        """
         doc, effect = self.create_agent_response(tool_messages=[message]), effect_of(message)
         assert effect is not None
         held = chat_doc is None or any(type(each) is type(message) for each in self.get_tool_messages(chat_doc))

@@ -83,7 +83,10 @@ class Response(Struct, frozen=True, kw_only=True):
 
 
 def parse_done_sequence(sequence: str | DoneSequence, tools: Mapping[str, type] | None = None) -> DoneSequence:
-    """Return a done sequence, parsed if it is a text. `tools` are classes of tool messages by tool name.
+    """Return a done sequence, parsed if it is a text.
+
+    Args:
+        tools: classes of tool messages by tool name. With them, the name in `T[name]` may also be that of a class.
 
     Raises:
         ValueError: the text is no done sequence. The error shows which part of the text is wrong.

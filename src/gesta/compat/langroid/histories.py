@@ -296,7 +296,7 @@ def _formatted(agent: Agent, entries: Sequence[Entry]) -> list[Message]:
 def _unseen(entry: Entry, entries: Mapping[int, Entry]) -> bool:
     """Return whether the model has not been shown an entry yet: the next request shows it for the first time.
 
-    Such an entry is a tool call that the model wrote, the result of that call, or an answer of the task. Entries that a
+    Such an entry is a tool call that the model wrote, the result of that call, or the answer of a turn. Entries that a
     program wrote into the history count as shown at once.
     """
     match entry.content:

@@ -92,10 +92,10 @@ def take_in_document(context: RunContext, doc: ChatDocument) -> None:
 
 
 def take_in_answer(context: RunContext, doc: ChatDocument) -> None:
-    """Write a sub-task's earlier answer as the result of the tool calls that were left to the sub-task.
+    """Write a sub-task's answer as the result of the model's tool calls that the sub-task answered.
 
-    The calls still lack a result if a person's message `doc` came between that answer and the model's next request.
-    Otherwise nothing is done.
+    This is needed if a person's message `doc` came after that answer, but before the model's next request: then the
+    calls have no result yet. Otherwise nothing is done.
     """
     calls, answer = set(context.live.state.calls), None
     for each in reversed(context.trail if calls else ()):
@@ -308,7 +308,11 @@ def together(results: Mapping[str, str]) -> str:
 
 
 def _handed(context: RunContext) -> dict[int, int]:
-    """Return the calls that the parent task left to this task: a dict from seq here to seq in the parent's run."""
+    """Return the tool calls that this task runs for its parent task.
+
+    Returns:
+        A dict from a call's seq in this run to its seq in the parent's run.
+    """
     opened = context.live.state.opened
     above = opened.parent_run if opened is not None else None
     calls = [each for each in context.done if isinstance(each.content, ToolCallContent)]

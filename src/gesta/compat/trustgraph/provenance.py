@@ -1,8 +1,9 @@
 """The RDF triples about an agent's steps that TrustGraph's patterns send, and the URIs of the entities in them.
 
 An iteration is one step of an agent: a thought, an action and its observation (the result). A session here is the work
-on one question, which may be divided into goals; a finding is the answer to one goal. Patterns that were ported to
-Gesta send these triples. `gesta.views.prov` exports a whole record with the same vocabulary.
+on one question, which may be divided into goals; a finding is the answer to one goal. A `document_id` is the
+IRI of a document with the text of an entity. Patterns that were ported to Gesta send these triples.
+`gesta.views.prov` exports a whole record with the same vocabulary.
 """
 
 import dataclasses
@@ -96,6 +97,7 @@ def agent_iteration_triples(
     Args:
         question_uri: only for the first iteration: the question that it answers.
         previous_uri: only for a later iteration: the observation before it.
+        thought_uri: the thought before the action; without it, no triples about a thought are returned.
     """
     said = [(TG + "action", action), (TG + "arguments", json.dumps(arguments or {}))]
     source = question_uri or previous_uri
@@ -147,7 +149,7 @@ def agent_plan_triples(uri: str, session_uri: str, steps: Iterable[str]) -> list
 
 
 def agent_step_result_triples(uri: str, plan_uri: str, goal: str, document_id: str | None = None) -> list[Triple]:
-    """Return the triples about the result of one step of a plan."""
+    """Return the triples about the result of one step of a plan. `goal` is the text of the step."""
     said = [(TG + "planStep", goal)]
     made = _entity(uri, ("StepResult", "Answer"), f"Step result: {goal[:TITLE]}", plan_uri, said)
     return made + _document(uri, document_id)

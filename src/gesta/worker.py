@@ -137,7 +137,7 @@ class Worker:
                 raise
 
     async def _begin(self, group: TaskGroup, told: Told) -> None:
-        """Start a task for each run that is due. It calls `told` with the outcome."""
+        """Start a task for each run that is due. Each task calls `told` with the outcome."""
         async for row in self._due():
             self._busy.add(row.run)
             group.start_soon(self._go_on, row, told)

@@ -165,8 +165,8 @@ class Sharing:
     def _alone(self, batch: Batch, *, synced: bool) -> list[Any] | None:
         """Commit a batch at once in this thread, and return a list with its outcome.
 
-        Returns `None`, and commits nothing, if the batch before it was of another run, if another task waits for a commit,
-        or if the commit would have to wait.
+        Returns `None`, and commits nothing, if the batch before it was of another run, if another task waits for a
+        commit, or if the commit would have to wait.
 
         Such commits let no other task of the loop run. So after `YIELD_S` seconds the next commit goes through the
         queue.

@@ -339,14 +339,20 @@ def attempt(name: str, args: Mapping[str, Any], tools: Mapping[str, type[ToolFor
 
 
 def address_in(name: str, args: Mapping[str, Any], tools: Mapping[str, type[ToolForm]]) -> str:
-    """Return the recipient that a call names; empty if there is none, or if `recipient` is an argument of the tool."""
+    """Return the recipient that a call names; empty if there is none, or if `recipient` is an argument of the tool.
+
+    `tools` are the known classes by tool name.
+    """
     cls, given = tools.get(name), args.get("recipient")
     own = cls is not None and "recipient" in facts_of(cls).fields and not cls._addressed
     return given if isinstance(given, str) and not own else ""
 
 
 def attempts(text: str, tools: Mapping[str, type[ToolForm]]) -> list[Attempt]:
-    """Return the calls in a text: those in a tool's own format or, if there are none, JSON objects with a `request`."""
+    """Return the calls in a text: those in a tool's own format or, if there are none, JSON objects with a `request`.
+
+    `tools` are the known classes by tool name.
+    """
     made: list[Attempt] = []
     for args, start, end in next(filter(None, (cls.calls_in(text) for cls in tools.values())), []):
         one = attempt(str(args.get("request", "")), args, tools)

@@ -592,3 +592,29 @@ async def test_a_summary_in_place_of_entries_is_told() -> None:
         await record.run(guide("Hi.", "Hi.", "Hi."), "n", session="s")
         (event,) = [event async for event in record.follow("s", until_end=True) if event.type == "compaction"]
     assert (event.content, event.from_seq, event.to_seq) == ("They spoke of Rome.", 2, 4)
+
+
+async def test_a_stream_of_a_turn_that_waits_ends_although_the_turn_goes_on_and_calls_another_agent_meanwhile(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    helper = gesta.Agent("helper", model=gesta.scripted("Dry.", "Wet."), policy=QUICK)
+    calls = [gesta.call("helper", task="Rome"), gesta.call("pay", cents=5), gesta.call("helper", task="Oslo")]
+    agent = gesta.Agent("guide", model=gesta.scripted(*calls, "It is wet."), tools=[helper.as_tool(), pay])
+    later: list[str | None] = []
+    async with gesta.open() as record:
+        read, stream = record.store.read, record.stream(agent, "Is Rome dry?", session="s")
+
+        async def read_while_it_grows(run: str, *range_: Any, **options: Any) -> Any:
+            """Read a run. When the turn waits, a person approves its call, and all of the rest is done meanwhile."""
+            if stream.ended.is_set() and not later:
+                later.append(None)
+                await record.approve("s", by="ann")
+                later.append((await record.resume(run, agent)).answer)
+                await anyio.wait_all_tasks_blocked()
+            return await read(run, *range_, **options)
+
+        monkeypatch.setattr(record.store, "read", read_while_it_grows)
+        told = [event async for event in stream]
+    assert stream.outcome is not None
+    assert ([each.what for each in stream.outcome.waiting], later) == (["approval"], [None, "It is wet."])
+    assert "waiting" in [each.type for each in told]

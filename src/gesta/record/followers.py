@@ -235,7 +235,7 @@ class Follower:
         if until and self._pos:
             self._add(await self._watch.store.runs(self._target.session))
         order: list[Source] = []
-        for run, seq in self.runs.items():
+        for run, seq in list(self.runs.items()):  # another may be included meanwhile, whose entries come after `until`
             await _advance(order, run, pages(self._watch.store, run, seq))
         while order and order[0][0] <= until:
             _, run, entries, source = heapq.heappop(order)

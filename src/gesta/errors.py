@@ -106,7 +106,7 @@ class ForeignObjects(BrokenRecord):
 
 
 class SetAside(UserWarning):
-    """A warning: the record holds triggers or views that Gesta did not make. Gesta does not use them."""
+    """A warning: the record holds triggers or views that Gesta did not make. They are not run or read."""
 
     def __init__(self, address: str, found: list[str]) -> None:
         super().__init__(

@@ -303,8 +303,8 @@ class Rehearsal:
 
         Args:
             failure: the exception that ended the last process.
-            before: the difference that stopped the previous process. It is returned if the last process stopped at the
-                same recorded entry, and wrote an entry of another kind or none.
+            before: the difference that stopped the process before the last one. It is returned if both processes
+                stopped at the same recorded entry, unless the last one wrote an entry of the recorded kind there.
         """
         entry, found, run = self.stage.next, self.stage.found, self.stage.run
         if before is not None and entry is not None and before[0].seq == entry.seq:

@@ -186,8 +186,8 @@ class Writer:
         """Return whether to repeat a transaction that lost its connection. May wait a short time before it returns.
 
         A transaction that only releases leases is repeated once, because the next commit releases them too. A
-        transaction in which a tool has run is repeated only if its commit was sent. Then the repetition finds out
-        whether the first commit succeeded.
+        transactional tool runs inside the transaction that stores its result. Such a transaction is repeated only if
+        its commit was sent: the repetition finds out whether the commit succeeded, and does not run the tool again.
         """
         if trial.played and not trial.asked:
             return False

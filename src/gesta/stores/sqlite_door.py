@@ -60,7 +60,7 @@ class Schema(Struct, frozen=True):
     missing: tuple[str, ...] = ()
     """The names of Gesta's tables and indexes that the file lacks."""
     aside: tuple[Object, ...] = ()
-    """Triggers on Gesta's tables, and objects with the name of one of Gesta's views. Gesta does not use them."""
+    """Triggers on Gesta's tables, and objects with the name of one of Gesta's views. They are not run or read."""
     beside: tuple[Object, ...] = ()
     """All other objects: tables of users and tools, with their indexes and triggers."""
 

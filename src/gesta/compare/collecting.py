@@ -52,9 +52,9 @@ class CaseItem(pytest.Item):
 
 
 def agent_at(address: str, root: Any) -> Agent:
-    """Import the agent of a case from its address.
+    """Import the agent at an address, such as `shop.agents:desk` or `agent.py:desk`.
 
-    A file path is relative to pytest's root folder. Raises BadAddress.
+    The path of a file is relative to pytest's root folder. Raises BadAddress.
     """
     place, _, name = address.rpartition(":")
     return load(f"{root / place}:{name}" if place.endswith(".py") else address)

@@ -337,7 +337,8 @@ class InlinePostgresStore:
 class PostgresStore(InlinePostgresStore):
     """A store in PostgreSQL for the tasks of one event loop, which share commits.
 
-    All calls but `transact` wait in a thread. A write cancelled before its commit starts is dropped; see `sharing`.
+    All calls wait in a thread; only `transact` blocks the loop. A write that is cancelled before its commit starts is
+    dropped; see `sharing`.
     """
 
     def __init__(self, info: Info, writer: Writer | None, reader: Reader, holding: Holding) -> None:

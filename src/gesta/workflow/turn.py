@@ -68,7 +68,7 @@ async def _left_at_once(program: Awaitable[Any], live: LiveRun) -> Any:
 
 
 def _checked_answer(agent: Agent, finish: Finish) -> Finish:
-    """Return `finish`; if its value does not fit the agent's answer type, return a move with reason `failed`."""
+    """Return `finish`; if its value does not fit the agent's answer type, return a `Finish` that fails the turn."""
     if agent.answer_type is not None:
         try:
             agent.answer_type.given(finish.value)

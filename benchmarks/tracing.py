@@ -46,6 +46,7 @@ agent = gesta.Agent("desk", model=gesta.scripted(
 
 async def main():
     async with gesta.open(address, durability="normal") as record:
+        print("open", flush=True)
         for number in range(runs):
             sys.stdin.readline()
             await record.run(agent, "Is it dry?", session=f"s{number}")
@@ -110,6 +111,7 @@ def play(address: str, size: Size, folder: Path, seed: int = 0) -> Result:
     assert writer.stdin is not None
     assert writer.stdout is not None
     with writer, ExitStack() as listens, ExitStack() as sends:
+        writer.stdout.readline()  # the exporter reads a record that is there
         listens.enter_context(receiving(into=receiver))
         port = int(receiver.address.rpartition(":")[2])
         sends.enter_context(exporting(address, receiver.address, place))

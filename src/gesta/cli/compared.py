@@ -184,7 +184,8 @@ def _told(options: ForkOptions, fork: Fork, ended: Outcome | None, guesses: list
 
     Args:
         ended: the outcome of the turn; `None` if no turn was run.
-        guesses: seqs of requests that the base run did not send, so a recorded model could only guess the answers.
+        guesses: seqs (entry numbers) of the fork's requests that the run it was forked from never sent. No answer to
+            them is on record, so the recorded model repeated an answer to another request.
     """
     base, made = fork.base, fork.run
     if ended is not None and ended.end is not None and not fork.went_on:

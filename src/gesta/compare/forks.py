@@ -164,8 +164,8 @@ async def go_on(record: Record, fork: RunRow, agent: Agent) -> Outcome:
 def recorded_model(entries: Sequence[Entry], agent: Agent) -> Agent:
     """Return a copy of the agent, with a model that repeats the recorded answers of a run.
 
-    The model streams if the run's requests asked for streaming. The run's first request shows that: rebuilt without
-    streaming, it has another body than on record.
+    The model streams if the first request of the run asked for streaming. To find out, the request is rebuilt both
+    ways and compared with the digest of the recorded one.
     """
     asked = next((each for each in entries if isinstance(each.content, RequestContent)), None)
     for stream in (False, True):

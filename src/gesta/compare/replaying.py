@@ -364,7 +364,10 @@ class Understudy(Turns):
         """Do nothing: a replay cancels no child run, because the ends of child runs are recorded entries."""
 
     async def _note_change(self, agent: Agent, live: LiveRun) -> None:
-        """Write the approvals, answers and cancellations from the inbox into the run, and nothing about the agent."""
+        """Write the approvals, answers and cancellations from the inbox into the run.
+
+        Unlike a live turn, this writes no entry about a change of the agent.
+        """
         await take_in(live)
 
 

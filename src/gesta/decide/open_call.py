@@ -80,7 +80,8 @@ def _alone(agent: Agent, call: OpenCall, state: RunState) -> Course:
 def effect_of(tool: Tool | None, last: Try) -> str:
     """Return the `effect` to assume for a call in doubt.
 
-    A tool may have had another effect at the time of the attempt. Then the stricter one is assumed.
+    A tool may have had another `effect` at the time of the attempt. Then the stricter of the two is
+    assumed: `once` before `idempotent` before `pure`.
     """
     if last.effect in EFFECTS or (tool is None and last.effect != "pure"):
         return "once"

@@ -49,7 +49,7 @@ class CodeActReader(LineReader):
         self._quoted = False
 
     def opens(self, line: str, *, whole: bool) -> int | None:
-        """Start the code if a line begins a block of code. Return how many characters of a fence or tag to skip.
+        """Return the length of the fence or tag if a line begins a block of code; the text after it is the code.
 
         Return 0 for any other line, and `None` if more of the line is needed to know.
 

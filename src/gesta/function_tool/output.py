@@ -57,7 +57,7 @@ class Output(Struct, Generic[T], frozen=True, eq=False):
         def __init__(self, type: Any, by: By = "native") -> None: ...
 
     def __post_init__(self) -> None:
-        """Compute the schema and the tool from the type. Raises BadTool for a type that JSON cannot hold."""
+        """Compute `schema` and `taker` from the type. Raises BadTool for a type that JSON cannot hold."""
 
         def answer(value: Any) -> Any:
             return value

@@ -285,7 +285,11 @@ class Keyless(LocalModel):
 
 
 def spoken(name: str, *, stream: bool, settings: dict[str, Any] | None = None) -> ChatDialect:
-    """Return the Chat Completions request format for a model. A provider before a colon in the name is dropped."""
+    """Return the dialect, Chat Completions, in which a model's requests are written and recorded.
+
+    Args:
+        name: the model's name; a provider before a colon is dropped.
+    """
     return ChatDialect(name.partition(":")[2] or name, settings or {}, stream)
 
 

@@ -288,7 +288,7 @@ class Follower:
         """Return `[event]` if its words are to be yielded now; else an empty list.
 
         The words are kept for later if the events of earlier entries have not been yielded. They are dropped if they
-        are on record by now, or do not belong to the target.
+        are on record by now, or belong to a turn that this listener did not ask for.
 
         Args:
             event: the event with the words.

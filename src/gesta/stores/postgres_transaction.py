@@ -117,9 +117,9 @@ class Transaction:
         return lease
 
     def give_back(self) -> dict[str, int]:
-        """Free the leases that this process released, so that other processes can take them.
+        """Free the leases that this process no longer uses, so that other processes can take them.
 
-        Returns the epoch of each freed lease, by run.
+        Returns the epoch of each of these leases, by run.
         """
         if not self._holding.holds:
             return {}

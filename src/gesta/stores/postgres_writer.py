@@ -107,7 +107,7 @@ class Writer:
             return self._commit(works, synced=waits or (synced and self.synced))
 
     def leave(self, lease: Lease) -> None:
-        """Note that this process no longer uses a lease. The process's next commit frees it for others."""
+        """Mark a lease as no longer used by this process. The process's next commit frees it for others."""
         if self._taken.get(lease.run) == lease.epoch:
             del self._taken[lease.run]
         if self.holding.holds:

@@ -108,13 +108,13 @@ class Presence:
             raise OSError("this file system cannot lock a byte of a file")
 
     def take(self, run: str, epoch: int) -> None:
-        """Note that this process is using the lease of a run. Then no other task of the process takes the lease."""
+        """Mark the lease of a run as in use by this process. Then no other task of the process takes the lease."""
         with self.lock:
             self.using[run] = epoch
             self.back.pop(run, None)
 
     def leave(self, run: str, epoch: int) -> None:
-        """Note that this process no longer needs its lease on a run.
+        """Mark the lease of a run as no longer needed by this process.
 
         The next commit of this process frees the lease for other processes.
         """
@@ -124,7 +124,7 @@ class Presence:
                 self.back[run] = epoch
 
     def returned(self, given: dict[str, int]) -> None:
-        """Note that a commit of this process has freed leases, so that its later commits need not free them.
+        """Remove leases that a commit of this process has freed, so that its later commits need not free them.
 
         Args:
             given: by run, the epoch of the freed lease.

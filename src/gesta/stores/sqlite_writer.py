@@ -148,7 +148,7 @@ class Writer:
             self._one.execute("ROLLBACK")
 
     def leave(self, lease: Lease) -> bool:
-        """Note that this process no longer uses a lease. Return whether a commit has to free it for other processes."""
+        """Mark a lease as no longer used by this process. Return whether a commit has to free it for others."""
         return not self._closed and self._leases.leave(lease)
 
     def keep(self) -> Callable[[], None]:

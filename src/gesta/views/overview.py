@@ -122,13 +122,13 @@ class Overview(Struct):
     """Time of the previous entry."""
 
     def doubt(self, call: int, entry: Entry) -> None:
-        """Note that a call is in doubt since `entry`. Do nothing if the call was in doubt before."""
+        """Add a call to those in doubt, since `entry`. Do nothing if the call was in doubt before."""
         if call not in self.doubts:
             tool = self.calls[call].tool if call in self.calls else ""
             self.doubts[call] = Doubt(call=call, tool=tool, seq=entry.seq, at=entry.at)
 
     def settle(self, call: int, entry: Entry, verdict: str, by: str) -> None:
-        """Note that `entry` settled the doubt about a call: `verdict` is the outcome, `by` says who decided."""
+        """Write down that `entry` settled the doubt about a call: `verdict` is the outcome, `by` says who decided."""
         self.doubt(call, entry)
         found = self.doubts[call]
         found.by, found.verdict, found.settled, found.settled_at = by, verdict, entry.seq, entry.at

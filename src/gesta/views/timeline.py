@@ -246,7 +246,7 @@ class TimelineView:
 
 
 def _brief(args: Any) -> str:
-    """Return the beginning of the values of a call's arguments, without their names."""
+    """Return the first three values of a call's arguments, separated by commas, cut to `ABOUT` characters."""
     values = args.values() if isinstance(args, dict) else [args]
     return ", ".join(str(each)[:ABOUT] for each, _ in zip(values, range(3), strict=False))[:ABOUT]
 

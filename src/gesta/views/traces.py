@@ -170,7 +170,7 @@ class Turn:
         yield self._span(one, entry.at, failure=failure)
 
     def _unended(self, at: datetime) -> Iterator[TraceSpan]:
-        """Yield the spans that are still open when the turn ends, without the turn's own span."""
+        """End the spans that are open when the turn ends, at the time `at`, and yield them without the turn's own."""
         for chat in self._chats.values():
             yield self._chat(chat, at)
         for call in self._calls.values():

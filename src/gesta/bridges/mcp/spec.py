@@ -30,7 +30,7 @@ HOLD_S = 3600.0
 class McpOptions(TypedDict, total=False):
     """Options of `gesta.mcp`.
 
-    Tools are named as the server names them, without the prefix. `*` and `?` are wildcards.
+    All names of tools are those that the server uses, without `prefix`. `*` and `?` are wildcards.
     """
 
     headers: Mapping[str, str | Giving]

@@ -39,10 +39,7 @@ class Tail:
             self._ended.set()
 
     def close(self) -> None:
-        """Close this process's copy of the writing end.
-
-        Otherwise the thread would not see that the server has ended.
-        """
+        """Close this process's copy of `file`. Otherwise the thread would not see that the server has ended."""
         with suppress(OSError):
             self.file.close()
 

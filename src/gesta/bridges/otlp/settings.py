@@ -138,12 +138,13 @@ def _named(given: Mapping[str, str]) -> bool:
 
 
 def _address(signal: Signal, base: str, said: str | None, given: Mapping[str, str]) -> str:
-    """Return the address to which a signal is sent; an empty text if it is not sent.
+    """Return the address to which a signal is sent; an empty text if none is set, or a variable turns the signal off.
 
     Args:
-        signal: `traces` or `metrics`; its path is appended to `base`.
-        base: the address to use if the signal has no variable of its own.
-        said: the endpoint that the program passed. If there is one, the signal's own variable is ignored.
+        signal: `traces` or `metrics`.
+        base: the address for all signals, to which the signal's path is appended.
+        said: the argument of the program from which `base` was taken; `None` if `base` is from the environment. Only
+            then may a variable of the signal's own take the place of `base`.
         given: the environment variables.
 
     Raises:

@@ -79,7 +79,7 @@ def _escaped(value: Any) -> Any:
 
 
 def _has_names(value: dict[Any, Any]) -> bool:
-    """Return whether JSON accepts all keys of a dict."""
+    """Return whether `json.dumps` accepts all keys of a dict: texts, numbers, true, false and null."""
     return all(key is None or isinstance(key, str | float) or isinstance(numbers_in_hex(key), int) for key in value)
 
 

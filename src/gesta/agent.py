@@ -218,7 +218,7 @@ class Agent(Struct, Generic[T], frozen=True, metaclass=Spelled):
             raise AgentError(f"Agent {self.name!r} has {wanted}.")
 
     def _refuse_texts(self) -> None:
-        """Raise BadTool if a tool's `ends_turn` text does not fit the agent's answer type."""
+        """Raise BadTool if `ends_turn` of a tool is an answer that is not of the agent's answer type."""
         assert self.answer_type is not None
         for each in self.tools:
             if isinstance(each.ends_turn, str):

@@ -19,7 +19,7 @@ class ModelsOptions(Common):
 
 @command(ModelsOptions, example="gesta models")
 def models(options: ModelsOptions) -> None:
-    """List the providers of models, and which of their API keys were found."""
+    """List the providers of models, and which API keys were found."""
     from gesta.cli.layout import table
     from gesta.models.providers import AZURE, PROVIDERS
     from gesta.text.redactor import SECRETS

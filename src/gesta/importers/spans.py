@@ -29,7 +29,7 @@ NEVER = When()
 
 
 class Spans:
-    """The entries of one run, which are written in order."""
+    """Collects the entries and spans of one imported run, in the order in which they will be stored."""
 
     def __init__(self) -> None:
         self.entries: list[ForeignEntry] = []

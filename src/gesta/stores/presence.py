@@ -124,7 +124,7 @@ class Presence:
                 self.back[run] = epoch
 
     def returned(self, given: dict[str, int]) -> None:
-        """Remove leases that a commit of this process has freed, so that its later commits need not free them.
+        """Remove leases from `back`, after a commit of this process has freed them for other processes.
 
         Args:
             given: by run, the epoch of the freed lease.

@@ -82,7 +82,7 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Host(Protocol):
-    """The interface of the record for a live run: it runs other agents, and sends results to the inbox."""
+    """What a live run needs of the record (the opened store of all runs) that it belongs to."""
 
     @property
     def address(self) -> str:

@@ -95,12 +95,13 @@ class Writer:
 
         Returns:
             For each operation its result, or a GestaError if that operation alone was refused. The result of a batch is
-            the pos (number in the record) of its last entry. The result of a letter (a message to a run) is whether its key was new.
-            The result of a `Take`, a request for a lease, is the lease. The result of a release is `None`.
+            the pos (number in the record) of its last entry. That of a letter (a message to a run) is whether its key
+            was new. That of a `Take`, a request for a lease, is the lease. That of a release is `None`.
 
         Raises:
             RecordBusy: others wrote for `busy_s` seconds; nothing was committed. BrokenRecord: the file is damaged.
-            WriteFailed: the commit failed. Or the file was removed: the error says where the committed entries were saved.
+            WriteFailed: the commit failed. Or the file was removed: the error says where the committed entries were
+                saved.
 
         Cost: 20 us for the transaction and 10 us for a batch of three rows; waiting for the disk comes on top.
         """

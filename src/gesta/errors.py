@@ -327,7 +327,7 @@ class BadArguments(AgentError):
 
 
 class BadAddress(AgentError):
-    """The address of a model, agent or record names nothing that exists."""
+    """The address of a model, agent, server or record is misspelt or names none that Gesta can use."""
 
 
 class MissingExtra(AgentError):

@@ -91,7 +91,8 @@ class Leases:
     def keep(self, lease: Lease, above: str | None) -> None:
         """Keep an unused lease until the lease of the parent run `above` is released.
 
-        If the lease of `above` is not held, or `KEPT` leases are kept for `above` already, the lease is not kept.
+        If the lease of `above` is not held, or `KEPT` leases are kept for `above` already, it is not kept: then
+        `leased` releases it when its block ends, as without this call.
         """
         kept = self._kept.get(above or "")
         if kept is not None and len(kept) < KEPT:

@@ -56,7 +56,7 @@ def settle_defaults(namespace: dict[str, Any]) -> None:
 
 
 def _as_struct_field(name: str, stated: dict[str, Any], namespace: dict[str, Any]) -> None:
-    """Replace the `Field(...)` of pydantic that defines the field `name` by what a struct allows.
+    """Replace the `Field(...)` of pydantic that defines a field by its default and a type with its bounds.
 
     Raises BadTool for any other object of pydantic.
 

@@ -200,7 +200,7 @@ class SyncRecord:
         return anyio.run(lambda: self.record.resume(run, agent, listener=listener, by=by, **options))
 
     def send(self, run: str, content: Content, *, key: str) -> bool:
-        """Put a content, such as an answer, into the inbox of a run; see `Record.send`."""
+        """Send a content, such as an answer, to a run. Return False if `key` was used before; see `Record.send`."""
         return drive(self.record.send(run, content, key=key))
 
     def approve(

@@ -110,9 +110,9 @@ def pictured(
 
 
 def _near(found: Explanation, kept: Collection[str], repeated: Collection[str]) -> list[Node]:
-    """Return the nodes that an answer drew on, except those that only connect other nodes, such as a Thought.
+    """Return the nodes that an answer drew on, without those of the types `BETWEEN`.
 
-    Instructions are returned only if the answer drew on other nodes of their run, or repeats their words.
+    A node of instructions is left out too, unless the answer repeats its words or drew on another node of its run.
 
     Args:
         kept: ids of the nodes that the answer drew on.

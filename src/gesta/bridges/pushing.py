@@ -208,10 +208,10 @@ async def _digest(store: Store, run: str, seq: int) -> bytes:
 
 
 async def _movable(source: Store, target: Store, every: dict[str, Held], pushed: Pushed) -> dict[str, Held]:
-    """Return the runs that can be pushed, and set `moves` on the runs that are to move.
+    """Return the runs that can be moved, with `moves` set, and the run of tombstones, which is only copied.
 
-    For each other run, the reason is added to `pushed.refused`. A run moves only together with its parent run, its
-    child runs, its base and its forks.
+    For each run that is not returned, a sentence with the reason is added to `pushed.refused`. A run moves only
+    together with its parent run, its child runs, its base and its forks.
     """
     own = {row.run for row in await source.runs(SESSION, NAME)}  # the run of tombstones stays here
     why = dict[str, str]()

@@ -35,7 +35,7 @@ CUT = "The source ends here, before an answer, and does not say why."
 
 
 class Form(Struct, frozen=True, kw_only=True):
-    """The names of the members in which a source keeps the parts of a message.
+    """The names of the JSON members in which a source keeps the calls, results and texts of a message.
 
     Where several names are listed, the first one that occurs is used.
     """

@@ -165,7 +165,10 @@ class SentPages:
         return [_message(one, place) for place in range(len(one.request.blocks))[after : after + limit]]
 
     async def message(self, name: str, wanted: Wanted, place: int, *, before: bool) -> dict[str, Any]:
-        """Return the uncut text of the message with the index `place`, from 0. Raises Refused if no message has it.
+        """Return `{"text": …}` with the whole text of the message with the index `place`, from 0.
+
+        Raises Refused if the request has no such message.
+
 
         Args:
             before: whether to return a message of the run's previous request instead.

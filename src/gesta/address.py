@@ -59,7 +59,7 @@ FORMATTERS = tuple(CLASSES)
 def formatter(name: str) -> Formatter[Any]:
     """Return a new formatter by its name. Raises BadAddress for an unknown name."""
     if name not in CLASSES:
-        raise BadAddress(f"No formatter {name!r}.{nearest(name, FORMATTERS)} Known: {', '.join(FORMATTERS)}.")
+        raise BadAddress(f"No formatter {name!r:.60}.{nearest(name, FORMATTERS)} Known: {', '.join(FORMATTERS)}.")
     place, _, made = CLASSES[name].partition(":")
     found: Formatter[Any] = getattr(import_module(place), made)()
     return found
@@ -97,8 +97,8 @@ def bind(agent: Agent, models: dict[str, Model] | None = None) -> Agent:
     if isinstance(agent.model, str) and agent.model:
         kept = {} if models is None else models
         changes["model"] = kept[agent.model] = kept.get(agent.model) or model(agent.model)
-    if isinstance(agent.formatter, str):
-        changes["formatter"] = formatter(agent.formatter)
+    if isinstance(agent.formatter, str) or not hasattr(agent.formatter, "reader"):
+        changes["formatter"] = formatter(str(agent.formatter))
     if agent.price is None and ":" in (name := getattr(changes.get("model", agent.model), "name", "")):
         changes["price"] = price(name, agent.policy.budget)
     if agent.repair is True:

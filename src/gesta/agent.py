@@ -26,7 +26,7 @@ from gesta.function_tool.tool import Tool, tool
 from gesta.hooks import VERDICTS, Hooks
 from gesta.kinds import AgentRef, RequestHeaderContent
 from gesta.model.request import Model, Reply, Unasked
-from gesta.policy import Policy, Price, Spelled
+from gesta.policy import AGENT_FIELDS, Policy, Price, Spelled
 from gesta.prompt.formatter import Formatter
 
 RULES = ("name", "effect", "approval", "timeout_s", "on_doubt", "group", "applicable_states", "state")
@@ -183,22 +183,21 @@ class Agent(Struct, Generic[T], frozen=True, metaclass=Spelled):
                 raise BadTool(f"Agent {self.name!r} has two tools named {name!r}. Give one another: tool(name='...').")
 
     def _refuse_kinds(self) -> None:
-        """Raise AgentError if the model is a function, `tools` is not a list of tools, or the policy is no `Policy`."""
-        if isinstance(self.model, FunctionType):
-            found = f"Agent {self.name!r} has model={self.model.__name__}, a function, expected a model"
+        """Raise AgentError if the model, `tools`, or another field has a wrong type."""
+        for field, (kind, expected) in AGENT_FIELDS.items():
+            if not isinstance(value := getattr(self, field), kind):
+                raise AgentError(f"Agent {self.name!r:.60} has {field}={value!r:.60}, expected {expected}.")
+        if not isinstance(self.model, str) and not hasattr(self.model, "send"):
+            named = getattr(self.model, "__name__", None) or f"{self.model!r:.60}"
+            kind = "a function, " * isinstance(self.model, FunctionType)
+            found = f"Agent {self.name!r} has model={named}, {kind}expected a model"
             raise AgentError(f"{found}: gesta.scripted(ANSWERS), gesta.function(FUNCTION), or 'openai:gpt-5-mini'.")
-        if isinstance(self.tools, Tool | FunctionType):
-            name = getattr(self.tools, "__name__", None) or self.tools.name
+        if isinstance(self.tools, Tool | FunctionType | ToolSource):
+            name = getattr(self.tools, "__name__", None) or getattr(self.tools, "name", None) or repr(self.tools)
             raise AgentError(f"Agent {self.name!r} has tools={name}, expected a list of tools. Write tools=[{name}].")
-        if isinstance(self.tools, ToolSource):
-            found = f"Agent {self.name!r} has tools={self.tools!r}, expected a list of tools"
-            raise AgentError(f"{found}. Write tools=[{self.tools!r}].")
         if isinstance(self.tools, str) or not isinstance(self.tools, Iterable):
             kind = type(self.tools).__name__
             raise AgentError(f"Agent {self.name!r} has tools={self.tools!r:.60}, a {kind}, expected a list of tools.")
-        if not isinstance(self.policy, Policy):
-            wanted = f"policy={self.policy!r:.60}, expected gesta.Policy(limits=gesta.Limits(requests=20)) or the like"
-            raise AgentError(f"Agent {self.name!r} has {wanted}.")
 
     def _refuse_values(self) -> None:
         """Raise AgentError for instructions, deps or hooks of a wrong type, or for a program that has hooks."""

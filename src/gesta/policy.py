@@ -5,10 +5,13 @@ run of an agent that it calls. An attempt is one execution of a tool for a call.
 """
 
 import math
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from collections.abc import Callable, Mapping
+from types import NoneType, UnionType
+from typing import TYPE_CHECKING, Any, Literal, Protocol, get_args, get_origin
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import force_setattr
 
 from gesta.errors import AgentError, nearest
 
@@ -47,7 +50,54 @@ class Spelled(msgspec.StructMeta):
             return super().__call__(*args, **kwargs)
 
 
-class Limits(Struct, frozen=True, kw_only=True, metaclass=Spelled):
+FROM_ONE = ("parallel", "attempts", "deaths")
+"""Numbers that are at least 1."""
+ENDLESS = ("requests", "calls", "depth", "tries", "empty", "corrections", "attempts", "deaths", "tool_timeout_s")
+"""Numbers that may be infinite."""
+
+
+class Rules(Struct, frozen=True, metaclass=Spelled):
+    """The base class of rules, which checks each value when the rules are made."""
+
+    def __post_init__(self) -> None:
+        """Raise AgentError for a value that a rule cannot have, such as a negative number or an unknown word."""
+        kinds_of: dict[str, Any] = type(self).__annotations__
+        for name, kind in kinds_of.items():
+            value = getattr(self, name)
+            kinds = get_args(kind) if isinstance(kind, UnionType) else (kind,)
+            if kind is Any or (value is None and NoneType in kinds):
+                continue
+            if get_origin(kind) is Literal:
+                known = get_args(kind)
+                fits = value in known
+                expected = f"one of {', '.join(map(repr, known))}"
+            elif int in kinds or float in kinds:
+                fits, expected = _number(name, value, whole=int in kinds)
+                if fits and int in kinds and isinstance(value, float) and value < math.inf:
+                    force_setattr(self, name, int(value))  # 1e6 tokens are 1,000,000 tokens
+            else:
+                fits, expected = isinstance(value, kinds), f"gesta.policy.{kinds[0].__name__}(...)"
+            if not fits:
+                none = ", or None" * (NoneType in kinds)
+                raise AgentError(f"{type(self).__name__}({name}={value!r:.60}): expected {expected}{none}.")
+
+
+def _number(name: str, value: Any, *, whole: bool) -> tuple[bool, str]:
+    """Return whether a value is a number that the rule `name` can have, and a description of such numbers.
+
+    Args:
+        whole: whether the number must be whole.
+    """
+    least, timeout = 1 if name in FROM_ONE else 0, name == "tool_timeout_s"
+    expected = "seconds above 0" if timeout else f"a {'whole ' * whole}number from {least} on"
+    if isinstance(value, bool) or not isinstance(value, int | float) or not value >= least:  # NaN is not at least 0
+        return False, expected
+    if value == math.inf:
+        return name in ENDLESS, expected
+    return (not timeout or value > 0) and (not whole or value == int(value)), expected
+
+
+class Limits(Rules, frozen=True, kw_only=True):
     """Bounds of one turn.
 
     A turn that reaches a bound ends with reason `limit`, and the error of the turn names the bound.
@@ -61,7 +111,7 @@ class Limits(Struct, frozen=True, kw_only=True, metaclass=Spelled):
     """Greatest number of runs above a child run: how deeply agents may call agents."""
 
 
-class Retry(Struct, frozen=True, kw_only=True, metaclass=Spelled):
+class Retry(Rules, frozen=True, kw_only=True):
     """The rules for repeating a request that got no reply.
 
     Each try sends the same body, and each try is stored as a `request` entry of its own.
@@ -85,11 +135,14 @@ class Retry(Struct, frozen=True, kw_only=True, metaclass=Spelled):
             failed: number of failed tries in a row, from 1.
             asked_s: wait in seconds that the provider asked for. The result is never above `max_wait_s`.
         """
-        wait = min(self.first_wait_s * self.factor ** (failed - 1), self.max_wait_s)
+        try:
+            wait = min(self.first_wait_s * self.factor ** (failed - 1), self.max_wait_s)
+        except OverflowError:  # after some 1,000 tries
+            wait = self.max_wait_s
         return max(wait, min(asked_s or 0.0, self.max_wait_s))
 
 
-class Budget(Struct, frozen=True, kw_only=True, metaclass=Spelled):
+class Budget(Rules, frozen=True, kw_only=True):
     """Bounds of the cost of one turn, including its child runs at any depth. Without a bound, costs are only recorded.
 
     The cost of a request is reserved before the request and settled (replaced by the real cost) after it. A reserved
@@ -107,13 +160,6 @@ class Budget(Struct, frozen=True, kw_only=True, metaclass=Spelled):
     when_spent: Literal["stop", "ask"] = "stop"
     """`stop`: the turn ends with reason `budget`. `ask`: it waits until a person says how much more it may cost."""
 
-    def __post_init__(self) -> None:
-        """Raise AgentError if a bound is not a number of at least 0."""
-        for name in ("usd", "tokens", "request_usd", "request_tokens"):
-            value = getattr(self, name)
-            if value is not None and not 0 <= value < math.inf:
-                raise AgentError(f"Budget({name}={value!r}): expected a number from 0 on.")
-
 
 class Price(Protocol):
     """The interface of an object that knows the prices of one model's tokens."""
@@ -130,7 +176,7 @@ class Price(Protocol):
         """
 
 
-class Compact(Struct, frozen=True, kw_only=True, metaclass=Spelled):
+class Compact(Rules, frozen=True, kw_only=True):
     """The rules for leaving old entries out of a prompt that has become too large.
 
     First, old results of tools are left out, while their calls stay. If that is not enough, whole old turns are left
@@ -150,15 +196,8 @@ class Compact(Struct, frozen=True, kw_only=True, metaclass=Spelled):
     by: Any = None
     """An agent that sums up the turns that are left out, see `gesta.patterns.summariser`; `None` for no summary."""
 
-    def __post_init__(self) -> None:
-        """Raise AgentError if a number is negative."""
-        for name in ("at_tokens", "keep_turns", "keep_results", "results_over"):
-            value = getattr(self, name)
-            if value is not None and not 0 <= value < math.inf:
-                raise AgentError(f"Compact({name}={value!r}): expected a number from 0 on.")
 
-
-class Policy(Struct, frozen=True, kw_only=True, metaclass=Spelled):
+class Policy(Rules, frozen=True, kw_only=True):
     """The rules of an agent: limits, retries, budget, compaction, timeouts."""
 
     limits: Limits = Limits()
@@ -181,3 +220,16 @@ class Policy(Struct, frozen=True, kw_only=True, metaclass=Spelled):
     """Whether a turn started by `record.stream` continues or stops when its reader leaves."""
     tool_timeout_s: float | None = 300.0
     """Seconds after which an attempt is stopped, for tools that set no timeout themselves; `None` for no timeout."""
+
+
+AGENT_FIELDS: Mapping[str, tuple[Any, str]] = {
+    **dict.fromkeys(("name", "state"), (str, "a text")),
+    **dict.fromkeys(("hint", "catalog"), (str | None, "a text, or None")),
+    **dict.fromkeys(("settings", "meta"), (dict, "a dict")),
+    "groups": (tuple | list | None, "a list of names, or None"),
+    "fallbacks": (tuple | list, "a list of models"),
+    "program": (Callable | None, "an async function, or None"),
+    "repair": (bool | Callable, "True, False, or a function that repairs a text"),
+    "policy": (Policy, "gesta.Policy(limits=gesta.Limits(requests=20)) or the like"),
+}
+"""The types of an agent's fields, each in words for people."""

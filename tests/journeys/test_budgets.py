@@ -325,7 +325,7 @@ async def test_a_price_that_raises_is_unknown_and_does_not_break_the_turn() -> N
 
 
 def test_a_budget_that_bounds_nothing_is_refused() -> None:
-    with pytest.raises(AgentError, match=r"Budget\(usd=-1\): expected a number from 0 on\."):
+    with pytest.raises(AgentError, match=r"Budget\(usd=-1\): expected a number from 0 on, or None\."):
         gesta.Budget(usd=-1)
     with pytest.raises(TypeError, match="Budget has no field 'dollars'"):
         gesta.Budget(dollars=1)  # type: ignore[call-arg]

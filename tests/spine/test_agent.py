@@ -7,7 +7,7 @@ import pytest
 
 import gesta
 from gesta.address import bind
-from gesta.errors import AgentError
+from gesta.errors import AgentError, BadAddress
 
 
 def agent(**more) -> gesta.Agent:
@@ -84,12 +84,41 @@ def plain(at: str) -> str:
             {"policy": {"requests": 3}},
             "Agent 'desk' has policy={'requests': 3}, expected gesta.Policy(limits=gesta.Limits(requests=20)) or the like.",
         ),
+        (
+            {"model": None},
+            "Agent 'desk' has model=None, expected a model: gesta.scripted(ANSWERS), gesta.function(FUNCTION), or 'openai:gpt-5-mini'.",
+        ),
+        ({"state": 3}, "Agent 'desk' has state=3, expected a text."),
+        ({"hint": 3}, "Agent 'desk' has hint=3, expected a text, or None."),
+        ({"catalog": 3}, "Agent 'desk' has catalog=3, expected a text, or None."),
+        ({"settings": 3}, "Agent 'desk' has settings=3, expected a dict."),
+        ({"meta": None}, "Agent 'desk' has meta=None, expected a dict."),
+        ({"groups": "shop"}, "Agent 'desk' has groups='shop', expected a list of names, or None."),
+        (
+            {"fallbacks": "openai:gpt-5-mini"},
+            "Agent 'desk' has fallbacks='openai:gpt-5-mini', expected a list of models.",
+        ),
+        ({"program": 3}, "Agent 'desk' has program=3, expected an async function, or None."),
+        (
+            {"repair": "yes"},
+            "Agent 'desk' has repair='yes', expected True, False, or a function that repairs a text.",
+        ),
     ],
 )
 def test_a_value_of_another_kind_is_refused_with_what_to_write(given: dict[str, Any], said: str) -> None:
     with pytest.raises(AgentError) as found:
         gesta.Agent("desk", **{"model": gesta.scripted("Yes."), **given})
     assert str(found.value) == said
+
+
+def test_a_name_that_is_no_text_is_refused() -> None:
+    with pytest.raises(AgentError, match="Agent 7 has name=7, expected a text"):
+        gesta.Agent(7, gesta.scripted("Yes."))  # type: ignore[arg-type]
+
+
+def test_what_is_no_formatter_is_refused_where_a_turn_would_begin() -> None:
+    with pytest.raises(BadAddress, match=r"No formatter 'None'\. Known: tool-calls, react"):
+        bind(gesta.Agent("desk", gesta.scripted("Yes."), formatter=None))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("given", ["guide.py:agent", None])

@@ -202,6 +202,10 @@ def starred(*cities: str) -> None: ...
             lambda: gesta.tool(Shop().stock, timeout_s="3"),  # type: ignore[call-overload]
             "timeout_s is '3', expected seconds above 0, or None.",
         ),
+        (lambda: gesta.tool(Shop().stock, approval="no"), "approval is 'no', expected True or False."),  # type: ignore[call-overload]
+        (lambda: gesta.tool(Shop().stock, strict=None), "strict is None, expected True or False."),  # type: ignore[call-overload]
+        (lambda: gesta.tool(Shop().stock, reconcile="look"), "reconcile is 'look', expected a function."),  # type: ignore[call-overload]
+        (lambda: gesta.tool(Shop().stock, certain=None), "certain is None, expected classes of exceptions."),  # type: ignore[call-overload]
         (lambda: gesta.tool(Shop().stock, expires_s=-1), "expires_s is -1, expected seconds above 0, or None."),
         (
             lambda: gesta.tool(Shop().stock, on_doubt="aks"),  # type: ignore[call-overload]

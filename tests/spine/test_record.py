@@ -1,9 +1,12 @@
 """A record runs agents, and finds their runs again by session and name."""
 
+from typing import Any
+
 import pytest
 
 import gesta
 from gesta import address
+from gesta.errors import AgentError
 from gesta.record.record import Record
 from gesta.stores.memory import MemoryStore
 
@@ -51,3 +54,27 @@ async def test_a_run_is_read_by_its_id_the_start_of_it_its_session_or_last_and_o
     for part in (record.read, record.state):
         with pytest.raises(gesta.errors.NoRun):
             await part("s-2")
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"session": 7}, "session=7: expected a text, such as session='7'."),
+        ({"key": 7}, "key=7: expected a text, such as key='7'."),
+        ({"user": b"ann"}, "user=b'ann': expected a text, such as user=\"b'ann'\"."),
+        ({"traceparent": 7}, "traceparent=7: expected a text, such as traceparent='7'."),
+        ({"settings": 7}, "settings=7: expected a dict, such as settings={'temperature': 0}."),
+        (
+            {"settings": {"response_format": int}},
+            "Agent 'a': its settings or meta hold what JSON cannot hold (Encoding objects of type type is unsupported).",
+        ),
+    ],
+)
+async def test_an_option_of_a_wrong_type_is_refused_before_anything_is_written(
+    options: dict[str, Any], said: str
+) -> None:
+    async with gesta.open() as record:
+        with pytest.raises(AgentError) as refused:
+            await record.run(agent("Yes."), "Ready?", **options)
+        assert str(refused.value).startswith(said)
+        assert await record.sessions() == []

@@ -41,6 +41,11 @@ OnDoubt = Literal["ask", "tell"]
 FLAT = ("string", "integer", "number", "boolean", "null")
 """JSON types whose values have no members."""
 
+KINDS: tuple[tuple[str, Any, str], ...] = (
+    *((option, bool, "True or False") for option in ("approval", "strict")),
+    *(("state", str | None, "a name"), ("reconcile", Callable | None, "a function")),
+    *(("ends_turn", bool | str, "True, or the text of the answer"), ("certain", tuple | list, "classes of exceptions")),
+)
 UNSAID: Mapping[str, Any] = MappingProxyType(
     {"effect": "once", "approval": False, "timeout_s": None, "on_doubt": "ask", "group": (), "state": None}
     | {"applicable_states": (), "ends_turn": False, "expires_s": None, "asks": False, "answer_schema": None}
@@ -114,12 +119,9 @@ class Tool(Struct, Generic[F], frozen=True, kw_only=True, eq=False, dict=True):
         for option, names in (("group", self.group), ("applicable_states", self.applicable_states)):
             if not isinstance(names, list | tuple) or not all(isinstance(name, str) for name in names):
                 raise BadTool(f"Tool {self.name!r}: {option} is {names!r}, expected a list of names.")
-        if self.state is not None and not isinstance(self.state, str):
-            raise BadTool(f"Tool {self.name!r}: state is {self.state!r}, expected a name.")
-        if not isinstance(self.ends_turn, bool | str):
-            raise BadTool(
-                f"Tool {self.name!r}: ends_turn is {self.ends_turn!r}, expected True, or the text of the answer."
-            )
+        for option, kind, expected in KINDS:
+            if not isinstance(getattr(self, option), kind):
+                raise BadTool(f"Tool {self.name!r}: {option} is {getattr(self, option)!r}, expected {expected}.")
         if self.strict and (
             left_out := set(self.args_schema.get("properties", ())) - set(self.args_schema.get("required", ()))
         ):
@@ -132,9 +134,8 @@ class Tool(Struct, Generic[F], frozen=True, kw_only=True, eq=False, dict=True):
         if not all(isinstance(each, type) and issubclass(each, BaseException) for each in self.certain):
             raise BadTool(f"Tool {self.name!r}: certain is {self.certain!r}, expected classes of exceptions.")
         if self.effect == "transactional" and not self.threaded:
-            raise BadTool(
-                f"Tool {self.name!r} is transactional and async; expected a plain function: it runs in a commit."
-            )
+            found = f"Tool {self.name!r} is transactional and async"
+            raise BadTool(f"{found}; expected a plain function: it runs in a commit.")
         if self.server is not None and self.rules is None:
             rules = {rule: getattr(self, rule) for rule in UNSAID}
             force_setattr(self, "rules", {rule: value for rule, value in rules.items() if value != UNSAID[rule]})

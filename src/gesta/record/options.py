@@ -12,7 +12,7 @@ from typing import Any, TypedDict
 from msgspec.structs import replace
 
 from gesta.agent import Agent, function_name
-from gesta.errors import NoDeps, refuse_unknown
+from gesta.errors import AgentError, NoDeps, refuse_unknown
 from gesta.function_tool.context import Context
 from gesta.function_tool.output import T
 from gesta.function_tool.signature import needed_by
@@ -51,6 +51,8 @@ def of_turn(agent: Agent[T], options: TurnOptions) -> Agent[T]:
     if (model := options.get("model")) is not None:
         agent = replace(agent, model=model, price=None)
     if settings := options.get("settings"):
+        if not isinstance(settings, dict):
+            raise AgentError(f"settings={settings!r:.60}: expected a dict, such as settings={{'temperature': 0}}.")
         agent = replace(agent, settings=agent.settings | settings)
     return agent
 

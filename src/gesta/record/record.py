@@ -360,7 +360,8 @@ def opening_of(agent: Agent[T], said: Said, options: MessageOptions) -> tuple[Ag
         said: the message.
 
     Raises:
-        AgentError: the message is neither a text nor a list of texts, images and files, or `traceparent` is malformed.
+        AgentError: the message is neither a text nor a list of texts, images and files, `traceparent` is malformed, or
+            another option or the agent's settings have a wrong type.
         TypeError: an option is unknown.
     """
     if not isinstance(agent, Agent):
@@ -371,6 +372,15 @@ def opening_of(agent: Agent[T], said: Said, options: MessageOptions) -> tuple[Ag
         of_message = {name: each for name, each in options.items() if name not in OF_MESSAGE}
         refuse_unknown("Record.run", of_message, MessageOptions.__annotations__)
         agent = of_turn(agent, cast("TurnOptions", of_message))
+    for name in OF_MESSAGE:
+        value: Any = options.get(name)
+        if value is not None and not isinstance(value, str):
+            raise AgentError(f"{name}={value!r:.60}: expected a text, such as {name}={str(value)!r:.60}.")
+    try:
+        msgspec.to_builtins((agent.settings, agent.meta))
+    except (TypeError, ValueError, RecursionError) as wrong:
+        found = f"Agent {agent.name!r:.60}: its settings or meta hold what JSON cannot hold ({wrong})"
+        raise AgentError(f"{found}. Write that value as JSON values, as the provider documents it.") from wrong
     words = said if isinstance(said, Sequence) and not isinstance(said, str | bytes) else [said]
     for word in words:
         if not isinstance(word, str | Part):

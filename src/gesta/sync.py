@@ -58,7 +58,10 @@ class Span:
         return self._log.path
 
     def log(self, content: Content, **annotations: Any) -> Entry | None:
-        """Commit an entry and return it; `None` if the span skips its kind. Raises WriteFailed if the commit fails."""
+        """Commit an entry and return it; `None` if the span was opened with `skip` for this kind.
+
+        Raises WriteFailed if the commit fails.
+        """
         entry = self._log.log(content, **annotations)
         self._commit()
         return entry

@@ -187,13 +187,13 @@ class Sample:
         return next((event for event in events if dig(event, "event") == "model"), None)
 
     def _header(self, event: Any, said: Said | None = None) -> None:
-        """Write a request header: an entry with the tools and settings of an event, which apply to all later requests.
+        """Write a request header: an entry with the instructions, tools and settings of all later requests.
 
-        If the last request header has the same tools and settings, nothing is written.
+        Nothing is written if the last request header has the same tools and settings.
 
         Args:
-            event: the model event, or `None`.
-            said: the first message, if it holds the instructions.
+            event: the event of a model call, which names tools and settings; `None` if the sample has no such event.
+            said: the first message, if its text is the instructions; `None` keeps the instructions.
         """
         tools, settings, extra = offer(event, self._told)
         offered = digest_json([tools, settings, extra])

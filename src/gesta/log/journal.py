@@ -165,7 +165,7 @@ class Journal:
         return [letter() for seq, letter, _ in self._results if seq > self.durable_head]
 
     def forget(self) -> None:
-        """Forget the results that `unsaved` returns, because the caller sends them to the run's inbox."""
+        """Make `unsaved` return nothing from now on, after the caller has sent what it returned to the run's inbox."""
         self._results.clear()
 
     def secure(self, letter: Callable[[], Letter], mark: Any) -> None:

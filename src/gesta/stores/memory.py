@@ -326,7 +326,6 @@ class MemoryStore:
             self._tables, self._filled = None, 0
 
     def _allow_prune(self, gone: Prune) -> None:
-        """Raise LeaseLost if a run to be removed has changed (a new entry or letter), or if its lease is not held."""
         self._allow(Batch(gone.lease, gone.lease.head, ()))
         waiting = {letter.id for letter in self._inbox.get(gone.lease.run, ())}
         if waiting != set(gone.letters):

@@ -159,7 +159,6 @@ class Transaction:
             self._rows = []
 
     def _allow_prune(self, gone: Prune) -> None:
-        """Raise LeaseLost if a run to be removed has changed (a new entry or letter), or if its lease is not held."""
         self._allow(Batch(gone.lease, gone.lease.head, ()))
         waiting = {one for (one,) in self._all("SELECT id FROM inbox WHERE run = $1", gone.lease.run)}
         if waiting != set(gone.letters):

@@ -159,7 +159,6 @@ class Works:
         self._many.executemany(UNLIST_TOOL, [(name,) for name in sorted(before - now)])
 
     def _allow_prune(self, gone: Prune) -> None:
-        """Raise LeaseLost if a run to be removed has changed (a new entry or letter), or if its lease is not held."""
         self._allow_batch(Batch(gone.lease, gone.lease.head, ()))
         waiting = {one for (one,) in self._one.execute("SELECT id FROM main.inbox WHERE run = ?", (gone.lease.run,))}
         if waiting != set(gone.letters):

@@ -147,8 +147,8 @@ class Asker:
     async def given(self, method: str, params: Mapping[str, Any], again: str = "") -> dict[str, Any] | str:
         """Return the result of a request that the server made during the call, as a dict.
 
-        If there is no result, return a text: the name of the question that a person has to answer first, or the reason
-        why the request cannot be answered.
+        If a person has to answer first, add the question to `questions` and return its name there. Any other text is the
+        reason why the request cannot be answered.
 
         Args:
             method: kind of the request, such as `elicitation/create`.

@@ -147,7 +147,7 @@ class Asker:
     async def given(self, method: str, params: Mapping[str, Any], again: str = "") -> dict[str, Any] | str:
         """Return the result of a request that the server made during the call, as a dict.
 
-        If a person has to answer first, add the question to `questions` and return its name there. Any other text is the
+        If a person has to answer first, add the question to `questions` and return its name there. Another text is the
         reason why the request cannot be answered.
 
         Args:

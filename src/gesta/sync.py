@@ -58,10 +58,7 @@ class Span:
         return self._log.path
 
     def log(self, content: Content, **annotations: Any) -> Entry | None:
-        """Commit an entry and return it; `None` if the span was opened with `skip` for this kind.
-
-        Raises WriteFailed if the commit fails.
-        """
+        """Commit an entry and return it; `None` for a kind in the span's `skip`. Raises WriteFailed if the commit fails."""
         entry = self._log.log(content, **annotations)
         self._commit()
         return entry

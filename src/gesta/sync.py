@@ -58,7 +58,7 @@ class Span:
         return self._log.path
 
     def log(self, content: Content, **annotations: Any) -> Entry | None:
-        """Commit an entry and return it; `None` for a kind in the span's `skip`. Raises WriteFailed if the commit fails."""
+        """Commit an entry and return it; `None` for a kind in the span's `skip`. Raises WriteFailed if that fails."""
         entry = self._log.log(content, **annotations)
         self._commit()
         return entry

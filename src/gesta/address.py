@@ -30,7 +30,7 @@ from gesta.perform.stop import GRACE_S
 from gesta.policy import Budget, Price
 from gesta.prompt.formatter import Formatter
 from gesta.record.record import Record as Base
-from gesta.store import QueryBounds, Store
+from gesta.store import QueryBounds, Store, refuse_wrong
 from gesta.text.redactor import SECRETS
 
 if TYPE_CHECKING:
@@ -246,6 +246,7 @@ def local(address: str, options: ServerOptions) -> FileOptions:
 def divided(options: Options) -> tuple[StoreOptions, Terms]:
     """Return the options in two parts: for the store, and for turns. Raises TypeError for an unknown option."""
     refuse_unknown("gesta.open", options, Options.__annotations__)
+    refuse_wrong(options)
     terms = Terms(options.pop("grace_s", GRACE_S), options.pop("approver", None), options.pop("gone", nobody_knows))
     return cast("StoreOptions", options), terms
 

@@ -10,7 +10,7 @@ inboxes, leases) is derived or temporary, and no digest covers it. Every impleme
 `gesta.testing.StoreContract`.
 """
 
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from typing import Any, Literal, Protocol
 
 from msgspec import Struct
@@ -162,6 +162,12 @@ class QueryBounds(Struct, frozen=True, kw_only=True):
     size_bytes: int | None = None
     """Greatest size of all texts and bytes in the result, which is held in memory."""
 
+    def __post_init__(self) -> None:
+        """Raise RecordError if a bound is not a number, or is negative."""
+        for name in self.__struct_fields__:
+            if (value := getattr(self, name)) is not None and not _counts(value):
+                raise RecordError(f"QueryBounds({name}={value!r:.60}): expected a number from 0 on, or None.")
+
     def passed(self, query: str, name: str) -> RecordError:
         """Return the error for a query that exceeded a bound.
 
@@ -174,6 +180,25 @@ class QueryBounds(Struct, frozen=True, kw_only=True):
             f"Cannot answer {query!r:.2000}: it {found[name]} {most:,}. Ask for less, or raise it: gesta sql "
             f"--{name.partition('_')[0]} N, or gesta.open(…, queries=QueryBounds({name}=N))."
         )
+
+
+def refuse_wrong(options: Mapping[str, Any]) -> None:
+    """Raise RecordError for an option of `gesta.open` whose value is none of its values."""
+    wanted: dict[str, tuple[Callable[[Any], bool], str]] = {
+        **dict.fromkeys(("busy_s", "grace_s"), (_counts, "a number of seconds from 0 on")),
+        "durability": (lambda value: value in ("synced", "normal"), "'synced' or 'normal'"),
+        "readonly": (lambda value: isinstance(value, bool), "True or False"),
+        "queries": (lambda value: isinstance(value, QueryBounds), "gesta.store.QueryBounds(...)"),
+        "gone": (callable, "a function of the name of a process"),
+    }
+    for name, (fits, expected) in wanted.items():
+        if name in options and not fits(options[name]):
+            raise RecordError(f"gesta.open({name}={options[name]!r:.60}): expected {expected}.")
+
+
+def _counts(value: Any) -> bool:
+    """Return whether a value is a number that is not negative; NaN is not such a number."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and value >= 0
 
 
 class Foreign(Struct, frozen=True):

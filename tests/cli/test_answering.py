@@ -322,3 +322,20 @@ def test_of_two_calls_the_one_without_an_answer_is_told(gesta: Gesta):
     assert gesta("runs").stdout.splitlines()[1].endswith("waits for approval: refund")
     gesta("approve", "last")  # the other one
     assert gesta("runs").stdout.splitlines()[1].endswith(SENT)
+
+
+def test_arguments_for_several_calls_at_once_are_refused(gesta: Gesta):
+    gesta("run", "agent.py:pair", "pay")
+    done = gesta("approve", "last", "--all", "--args", '{"order": "W1", "amount": 1.0}')
+    assert done.exit_code == 2
+    assert "error: --args fits one call, and --all means 2. Name the call with --call N.\n" in done.stderr
+    assert "approved" not in gesta("resume", "last", "agent.py:pair").stderr
+
+
+@pytest.mark.parametrize("words", [["approve"], ["cancel"], ["log"], ["resume", "agent.py:desk"]])
+def test_an_empty_name_names_no_run_also_where_there_is_one_alone(gesta: Gesta, words: list[str]):
+    gesta("run", "agent.py:desk", "pay")
+    done = gesta(words[0], "", *words[1:])
+    assert done.exit_code == 2
+    assert "error: No run '' in this record." in done.stderr
+    assert "approval" not in _kinds(gesta)

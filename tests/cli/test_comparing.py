@@ -93,6 +93,17 @@ def test_a_tool_that_may_run_is_compared_with_what_it_gave(
     assert paid(folder) == ["20"]
 
 
+def test_a_tool_that_the_run_does_not_have_cannot_be_live_in_a_replay_or_a_case(
+    gesta: Gesta, shop: Callable[[str, str], None]
+):
+    for words in (["replay", "last", "shop.py:desk"], ["case", "add", "last", "shop.py:desk"]):
+        done = gesta(*words, "--live", "orders")
+        assert done.exit_code == 2
+        assert (
+            "error: --live orders: no tool of 'desk' or of the run has this name. There are: order, pay." in done.stderr
+        )
+
+
 def test_a_run_without_a_turn_says_why_it_cannot_be_replayed(gesta: Gesta, folder: Path):
     from gesta import open_sync
     from gesta.kinds import UserContent

@@ -278,3 +278,44 @@ def test_sql_that_is_wrong_or_would_write_is_refused(gesta: Gesta, query: str, s
     assert done.exit_code == 1
     assert said in done.stderr
     assert "Traceback" not in done.output
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (
+            ["--stands", "Waiting"],
+            "--stands 'Waiting' is no state of a session. Did you mean 'waiting'? States: waiting,",
+        ),
+        (["--cost", "nan"], "An option is nan, expected a finite number."),
+        (["--limit", "99999999999999999999"], "99999999999999999999 is too large a number, expected at most "),
+    ],
+)
+def test_a_filter_that_no_session_can_fit_is_refused(gesta: Gesta, words: list[str], said: str):
+    gesta("run", "agent.py:plain", "Hello.")
+    done = gesta("sessions", *words)
+    assert done.exit_code == 2
+    assert f"error: {said}" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "names"),
+    [
+        (["--agent", "desk"], ["paid"]),
+        (["--tool", "weather"], ["rome"]),
+        (["--errors"], ["lost"]),
+        (["--stands", "waiting"], ["paid"]),
+        (["--stands", "failed"], ["lost"]),
+        (["--cost", "0.01"], []),
+        (["--since", "2999-01-01"], []),
+        (["--until", "2000-01-01"], []),
+        (["--since", "1d", "--sort", "entries", "-n", "1"], ["rome"]),
+        (["--sort", "tokens", "-n", "1"], ["rome"]),
+        (["--limit", "2"], ["lost", "paid"]),
+    ],
+)
+def test_each_option_of_sessions_changes_which_are_listed(gesta: Gesta, words: list[str], names: list[str]):
+    for agent, session in (("agent", "rome"), ("desk", "paid"), ("mute", "lost")):
+        gesta("run", f"agent.py:{agent}", "Go.", "--session", session)
+    listed = gesta("sessions", *words, "--json").stdout.splitlines()
+    assert [json.loads(line)["name"] for line in listed] == names

@@ -236,3 +236,19 @@ def test_heads_never_take_the_place_of_a_record(gesta: Gesta):
     assert done.exit_code == 2
     assert "'runs.gesta' is the name of a record, and heads are none. Name a file: --keep heads.txt" in done.stderr
     assert gesta("verify").exit_code == 0
+
+
+def test_a_place_that_cannot_be_written_to_is_named_with_what_to_type(gesta: Gesta):
+    gesta("run", "agent.py:plain", "Hello.")
+    done = gesta("export", "last", "-o", ".")
+    assert (done.exit_code, done.stderr) == (
+        1,
+        "error: Cannot write '.': Is a directory. Name another file: -o FILE\n",
+    )
+
+
+def test_an_empty_address_is_no_receiver_of_traces(gesta: Gesta):
+    gesta("run", "agent.py:plain", "Hello.")
+    done = gesta("trace", "--to", "", "--once")
+    assert done.exit_code == 2
+    assert "error: --to is empty. Write an address, such as --to http://127.0.0.1:4318.\n" in done.stderr

@@ -1,5 +1,6 @@
 """A record is found by its path, whether that is text or a `pathlib.Path`; what is no address says what one is."""
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -7,7 +8,8 @@ import anyio
 import pytest
 
 import gesta
-from gesta.errors import BadAddress
+from gesta.errors import BadAddress, RecordError
+from gesta.store import QueryBounds
 
 
 def agent() -> gesta.Agent:
@@ -45,3 +47,31 @@ def test_what_is_no_address_is_refused(address: Any):
             f"The address of a record is {address!r}, expected a path such as 'shop.gesta', ':memory:' or "
             "'postgresql://user@host/database'."
         )
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "expected"),
+    [
+        ("durability", "fast", "'synced' or 'normal'"),
+        ("busy_s", -1, "a number of seconds from 0 on"),
+        ("busy_s", "3", "a number of seconds from 0 on"),
+        ("grace_s", math.nan, "a number of seconds from 0 on"),
+        ("readonly", "no", "True or False"),
+        ("queries", 3, "gesta.store.QueryBounds(...)"),
+        ("gone", None, "a function of the name of a process"),
+    ],
+)
+def test_an_option_that_cannot_work_is_refused_and_no_file_is_made(
+    tmp_path: Path, option: str, value: Any, expected: str
+):
+    place = tmp_path / "shop.gesta"
+    with pytest.raises(RecordError) as refused, gesta.open_sync(place, **{option: value}):
+        pass
+    assert str(refused.value) == f"gesta.open({option}={value!r}): expected {expected}."
+    assert not place.exists()
+
+
+@pytest.mark.parametrize("value", [-1, math.nan, "3", True])
+def test_a_bound_of_queries_that_bounds_nothing_is_refused(value: Any):
+    with pytest.raises(RecordError, match="expected a number from 0 on, or None"):
+        QueryBounds(seconds=value)

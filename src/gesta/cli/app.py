@@ -5,6 +5,7 @@ it needs. No error that a user can cause shows a traceback without `--debug`.
 """
 
 import inspect
+import math
 import os
 import sys
 import warnings
@@ -22,6 +23,8 @@ from gesta.errors import BadAddress, GestaError, NoRecord, NoRun, SetAside, Seve
 
 P = ParamSpec("P")
 Options = TypeVar("Options", bound=Common)
+LARGEST = 2**63 - 1
+"""Largest number that SQLite and PostgreSQL can hold."""
 
 VERBS = {
     "Run": ("demo", "run", "resume", "work", "serve", "approve", "answer", "resolve", "cancel"),
@@ -109,7 +112,7 @@ def command(
     def join(handle: Callable[[Options], int | None]) -> Callable[[Options], int | None]:
         def call(*args: P.args, **kwargs: P.kwargs) -> None:
             options = shape(*args, **kwargs)
-            raise typer.Exit(guarded(lambda: handle(options), debug=options.debug))
+            raise typer.Exit(guarded(lambda: handle(_countable(options)), debug=options.debug))
 
         _sign(call, shape)
         name = handle.__name__.removesuffix("_")
@@ -122,6 +125,16 @@ def command(
         return handle
 
     return join
+
+
+def _countable(options: Options) -> Options:
+    """Return the options. Raises Stop for a number that is not finite, or that no database can hold."""
+    for value in vars(options).values():
+        if isinstance(value, float) and not math.isfinite(value):
+            raise Stop(f"An option is {value}, expected a finite number.")
+        if isinstance(value, int) and value > LARGEST:
+            raise Stop(f"{value} is too large a number, expected at most {LARGEST}.")
+    return options
 
 
 def _sign(call: Any, shape: Any) -> None:

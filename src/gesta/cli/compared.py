@@ -50,6 +50,7 @@ from gesta.compare.words import call_text, divergence_lines, plain, sides
 from gesta.entry import Entry
 from gesta.errors import AgentError, GestaError
 from gesta.events import Outcome
+from gesta.kinds import ToolCallContent
 from gesta.record.record import Record
 from gesta.store import RunRow
 from gesta.stores.common import private
@@ -65,6 +66,7 @@ def replay(options: ReplayOptions) -> int:
     async def work(record: Record) -> tuple[Replayed, Runs]:
         run = (await record.find(options.run)).run
         runs = await cases.taken(record, run)
+        _check_replayed(options.live or (), agent, runs)
         with redirect_stdout(sys.stderr):
             return await replay_run(runs, run, agent, How(live=options.live or ())), runs
 
@@ -152,6 +154,21 @@ def _check_live(live: Sequence[str], agent: Agent, base: Sequence[Entry]) -> Non
             found = f"{agent.name!r} has no such tool"
             found += f", and no server offered it in run {base[0].run}" if agent.sources else ""
             raise Stop(f"--live {name}: {found}. It has: {', '.join(names)}.")
+
+
+def _check_replayed(live: Sequence[str], agent: Agent, runs: Runs) -> None:
+    """Raise Stop if a name in `live` is no tool of the agent or of agents below it, and is not called in the runs."""
+    entries = [entry for each in runs.values() for entry in each]
+    names = {each.content.tool_name for each in entries if isinstance(each.content, ToolCallContent)}
+    names.update(offered_names(entries))
+    agents = [agent]
+    for each in agents:
+        names.update(tool.name for tool in each.tools)
+        agents += [tool.agent for tool in each.tools if tool.agent is not None and tool.agent not in agents]
+    for name in live if agent.program is None else ():
+        if name not in names:
+            known = ", ".join(sorted(names)) or "none"
+            raise Stop(f"--live {name}: no tool of {agent.name!r} or of the run has this name. There are: {known}.")
 
 
 def _text(given: str) -> str:
@@ -328,6 +345,7 @@ def _add(options: CaseOptions) -> int:
         row = await record.find(named)
         head = cases.Head(agent=address, run=row.run, live=list(options.live or ()))
         made = cases.Case(head, await cases.taken(record, row.run))
+        _check_replayed(options.live or (), agent, made.runs)
         with redirect_stdout(sys.stderr):
             return row, made, await cases.check(made, agent)
 

@@ -175,7 +175,13 @@ def export(options: ExportOptions) -> None:
             async for line in lines:
                 sys.stdout.write(shown(line))
             return
-        async with await anyio.open_file(options.output, "w", encoding="utf-8", newline="\n") as file:
+        try:
+            opened = await anyio.open_file(options.output, "w", encoding="utf-8", newline="\n")
+        except OSError as error:
+            raise Stop(
+                f"Cannot write {options.output!r}: {error.strerror}. Name another file: -o FILE", FAILED
+            ) from error
+        async with opened as file:
             async for line in lines:
                 await file.write(line)
         runs = len(await record.store.runs()) if options.all else 1

@@ -41,8 +41,9 @@ def approve(options: ApproveOptions) -> None:
             raise Stop(f"Run {waiting[0].run}: {SENT}. {_next(options, found)}", FAILED)
         open_ = _in_time(open_, options, found)
         calls = open_ if options.all and open_ else [_one(open_, options.call, found, "approval")]
-        if verdict.token is not None and len(calls) > 1:
-            raise Stop(f"A token fits one call, and --all means {len(calls)}. Name the call with --call N.")
+        if len(calls) > 1 and (verdict.token is not None or verdict.args is not None):
+            what = "A token fits" if verdict.token is not None else "--args fits"
+            raise Stop(f"{what} one call, and --all means {len(calls)}. Name the call with --call N.")
         how = ", with a token" if verdict.token is not None else f", signed as {verdict.by}" if signed else ""
         for each in calls:
             if (await give(found.record, each, verdict)).again:

@@ -4,14 +4,16 @@ A session is the runs of one conversation. A record stores all runs.
 """
 
 import sys
-from typing import Any
+from typing import Any, get_args
 
 from gesta.cli.layout import table
 from gesta.cli.pages import reading
 from gesta.cli.record_options import SessionsOptions
-from gesta.cli.talk import BOLD, json_line, put, put_all, say, short, styled
+from gesta.cli.talk import BOLD, Stop, json_line, put, put_all, say, short, styled
 from gesta.cli.times import point
+from gesta.content import Reason
 from gesta.decide.waiting import in_words
+from gesta.errors import nearest
 from gesta.perform.result import plain
 from gesta.record.record import Record
 from gesta.stores.run_index import RunIndex
@@ -26,6 +28,10 @@ HEADINGS = ("session", "agents", "last (UTC)", "runs", "entries", "tokens", "cos
 
 def sessions(options: SessionsOptions) -> None:
     """Print a table of the sessions that fit the options, and the sums over all of them."""
+    states = ("waiting", "open", "running", "ended", "recorded", *get_args(Reason))
+    if options.stands and options.stands not in states:
+        near = nearest(options.stands, states)
+        raise Stop(f"--stands {options.stands!r:.60} is no state of a session.{near} States: {', '.join(states)}.")
     wanted = SessionFilter(
         agent=options.agent or "",
         stands=options.stands or "",

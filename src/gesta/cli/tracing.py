@@ -62,6 +62,8 @@ def trace(options: TraceOptions) -> int:
     from gesta.bridges.otlp.following import Exporter
     from gesta.bridges.otlp.settings import settings
 
+    if options.to == "":
+        raise Stop("--to is empty. Write an address, such as --to http://127.0.0.1:4318.")
     found = settings(options.to, content=options.content, sample=options.sample)
     if found is None:
         raise Stop(f"Say where to: --to http://127.0.0.1:4318, or set {VARIABLES[0]}.")

@@ -259,7 +259,7 @@ class Inbox:
             return max(told, key=lambda row: (row.last_at, row.pos))
         exact = [row for row in rows if row.run == name]
         named = exact or [row for row in roots if row.session == name]
-        starts = named or [row for row in rows if row.run.startswith(name)]
+        starts = named or [row for row in rows if name and row.run.startswith(name)]
         if not named and len(starts) > 1:
             raise SeveralRuns(name, [row.run for row in starts])
         if not starts:

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from math import ceil
 from types import MappingProxyType
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import msgspec
 from msgspec import Struct
@@ -382,8 +382,10 @@ async def stats(
         session: only runs of this session (conversation) are counted, child runs too; `None` for all sessions.
 
     Raises:
-        ValueError: a text is not a time.
+        ValueError: a text is not a time, or `by` is none of its values.
     """
+    if by not in get_args(By):
+        raise ValueError(f"stats cannot be made by {by!r:.60}; expected one of {', '.join(map(repr, get_args(By)))}.")
     since, until = _row_time(since), _row_time(until)
     begins = [(str(run), base_in(str(content))) for run, content in (await store.sql(BASES)).rows]
     bases = {run: base for run, base in begins if base is not None}

@@ -237,6 +237,31 @@ def test_a_server_needs_agents_of_different_names_and_a_token_of_some_length(tmp
         Access(token="x" * 40)  # type: ignore[call-arg]
 
 
+@pytest.mark.parametrize(
+    ("name", "value", "said"),
+    [
+        ("origins", "https://shop.example", "expected a list of texts, as in ['https://shop.example']."),
+        ("origins", ["https://shop.example/cart"], "expected one such as 'https://shop.example'."),
+        ("origins", ["*"], "'*' is no origin of a page"),
+        ("hosts", "shop.example", "expected a list of texts, as in ['shop.example']."),
+        ("tokens", "x" * 20, "expected a dict of texts, as in {'web': TOKEN}."),
+        ("body_bytes", "100", "expected a whole number from 1 on."),
+        ("turns", 0, "expected a whole number from 1 on."),
+        ("followers", -1, "expected a whole number from 1 on."),
+    ],
+)
+def test_a_rule_of_access_that_lets_in_too_many_or_nobody_is_refused(name: str, value: Any, said: str) -> None:
+    with pytest.raises(AgentError) as refused:
+        Access(**{name: value})
+    assert said in str(refused.value)
+
+
+@pytest.mark.parametrize("agents", [DESK, "desk", [3]])
+def test_what_is_no_list_of_agents_is_refused(tmp_path: Path, agents: Any) -> None:
+    with pytest.raises(AgentError, match=r"expected a list of agents, as in \[agent\]"):
+        app(tmp_path / "r.gesta", agents)
+
+
 async def test_it_is_mounted_in_another_application_on_an_opened_record() -> None:
     async with gesta.open(":memory:") as record:
         outer = Starlette(routes=[Mount("/agents", app(record, [DESK]))])

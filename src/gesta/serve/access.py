@@ -6,6 +6,7 @@ it through a browser that runs on this machine.
 
 import hmac
 import ipaddress
+import re
 from collections.abc import Collection, Mapping
 
 from msgspec import Struct
@@ -19,6 +20,8 @@ from gesta.text.redactor import LEAST, SECRETS
 
 OPEN = ("/health",)
 """Paths that need no token. They begin after the path under which the application is mounted in another one."""
+ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://[^/?#\s*]+|null", re.IGNORECASE)
+"""Matches the origin of a web page, as browsers send it: a scheme and a host, without a path."""
 ANYBODY = "http"
 """Name of every client of a server without tokens."""
 
@@ -41,12 +44,31 @@ class Access(Struct, frozen=True, kw_only=True, metaclass=Spelled):
     """Greatest number of open event streams; a further request is refused with status 429."""
 
     def __post_init__(self) -> None:
-        """Register each token as a secret, so that it is never recorded. Raises AgentError if a token is too short."""
+        """Register each token as a secret, so that it is never recorded.
+
+        Raises AgentError if a token is too short, or if another field cannot be used.
+        """
+        self._refuse_wrong()
         for name, token in self.tokens.items():
             if len(token) < LEAST:
                 found = f"The token of {name!r} has {len(token)} characters, expected at least {LEAST}."
                 raise AgentError(f"{found} Make one: python -c 'import secrets; print(secrets.token_urlsafe(32))'.")
             SECRETS.add(f"token of {name}", token)
+
+    def _refuse_wrong(self) -> None:
+        """Raise AgentError for a text in place of a list, an origin that no page has, and a bound below 1."""
+        if not isinstance(self.tokens, Mapping) or not all(isinstance(each, str) for each in self.tokens.values()):
+            raise AgentError("Access(tokens=...): expected a dict of texts, as in {'web': TOKEN}.")
+        for name in ("origins", "hosts"):
+            if isinstance(value := getattr(self, name), str) or not isinstance(value, Collection):
+                raise AgentError(f"Access({name}={value!r:.60}): expected a list of texts, as in [{value!r:.60}].")
+        for origin in self.origins:
+            if not ORIGIN.fullmatch(origin):
+                raise AgentError(f"{origin!r:.80} is no origin of a page, expected one such as 'https://shop.example'.")
+        for name in ("body_bytes", "turns", "followers"):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+                raise AgentError(f"Access({name}={value!r:.60}): expected a whole number from 1 on.")
 
     def client(self, headers: Headers) -> str | None:
         """Return the name of the client that sent a request; `None` if the request's token is missing or wrong."""

@@ -34,8 +34,10 @@ class Service:
             followers: greatest number of open event streams; a further request is refused with status 429.
 
         Raises:
-            AgentError: there is no agent, or two agents have the same name.
+            AgentError: there is no agent, two agents have the same name, or something else is among them.
         """
+        if isinstance(agents, str | Agent) or not all(isinstance(each, Agent) for each in agents):
+            raise AgentError(f"The agents of a server are {agents!r:.60}, expected a list of agents, as in [agent].")
         names = [agent.name for agent in agents]
         if not agents or len(set(names)) < len(names):
             raise AgentError(

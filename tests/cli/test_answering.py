@@ -339,3 +339,11 @@ def test_an_empty_name_names_no_run_also_where_there_is_one_alone(gesta: Gesta, 
     assert done.exit_code == 2
     assert "error: No run '' in this record." in done.stderr
     assert "approval" not in _kinds(gesta)
+
+
+def test_a_call_that_is_tried_again_takes_no_result(gesta: Gesta):
+    gesta("run", "agent.py:sender", "write")
+    done = gesta("resolve", "last", "retry", "--result", "3")
+    assert done.exit_code == 2
+    assert "error: retry and --result do not go together: the tool is tried again" in done.stderr
+    assert "resolution" not in _kinds(gesta)

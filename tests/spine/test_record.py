@@ -78,3 +78,38 @@ async def test_an_option_of_a_wrong_type_is_refused_before_anything_is_written(
             await record.run(agent("Yes."), "Ready?", **options)
         assert str(refused.value).startswith(said)
         assert await record.sessions() == []
+
+
+async def test_a_span_of_a_session_that_is_no_text_is_refused_before_anything_is_written() -> None:
+    async with gesta.open() as record:
+        with pytest.raises(AgentError, match="A span with session=7, run='import': expected two texts"):
+            async with record.span("import", session=7):  # type: ignore[arg-type]
+                pass
+        assert await record.sessions() == []
+
+
+async def test_arguments_that_are_no_dict_approve_no_call() -> None:
+    @gesta.tool(effect="once", approval=True)
+    def pay(euros: int) -> str:
+        """Pay."""
+        return f"paid {euros}"
+
+    desk = gesta.Agent("desk", gesta.scripted(gesta.call("pay", euros=9), "Done."), tools=[pay])
+    async with gesta.open() as record:
+        outcome = await record.run(desk, "Pay.", session="s")
+        with pytest.raises(AgentError, match=r"approve\(args=3\): expected a dict of arguments"):
+            await record.approve(outcome.waiting[0], by="ann", args=3)  # type: ignore[arg-type]
+        assert (await record.resume("s", desk)).reason == "waiting"
+
+
+@pytest.mark.parametrize("limit", [-1, 1.5])
+async def test_a_list_of_sessions_has_no_negative_or_broken_number_of_lines(limit: Any) -> None:
+    async with gesta.open() as record:
+        with pytest.raises(ValueError, match="expected a whole number from 0 on, or None"):
+            await record.sessions(limit)
+
+
+async def test_statistics_by_what_there_is_not_are_refused() -> None:
+    async with gesta.open() as record:
+        with pytest.raises(ValueError, match="expected one of 'day', 'agent', 'model', 'tool'"):
+            await record.stats("week")  # type: ignore[arg-type]

@@ -168,6 +168,8 @@ def resolve(options: ResolveOptions) -> None:
     Raises Stop if no call is in doubt, or if several are and the options name none of them.
     """
     result = _json("--result", options.result)
+    if options.verdict == "retry" and options.result is not None:
+        raise Stop("retry and --result do not go together: the tool is tried again, and gives its own result.")
 
     async def settle(found: Found) -> None:
         one = _one(found.waiting("doubt", "running"), options.call, found, "doubt")

@@ -122,7 +122,10 @@ class Inbox:
             Expired: the request for approval has expired.
             SaidBefore: a different answer was given before.
             RunMirrored: the run is continued in another record.
+            AgentError: `args` is not a dict, or contains a secret.
         """
+        if args is not None and not isinstance(args, dict):
+            raise AgentError(f"approve(args={args!r:.60}): expected a dict of arguments, or None to keep the model's.")
         about = await self._meant(waiting, APPROVAL, call)
         of = about.waiting.of or 0
         said = ApprovalContent(of=of, verdict="approved", by=by, args=args, reason=reason, token=token)

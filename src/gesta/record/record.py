@@ -325,6 +325,8 @@ async def writing(record: Record, session: str, name: str) -> AsyncIterator[tupl
         RunHeld: another process writes the run.
         RunMirrored: the run is continued in another record.
     """
+    if not isinstance(session, str) or not isinstance(name, str):
+        raise AgentError(f"A span with session={session!r:.60}, run={name!r:.60}: expected two texts.")
     run = await record.turns.run_of(session, name)
     async with record.turns.leases.leased(run) as lease:
         journal = Journal(record.store, lease, record.turns.clock)

@@ -53,9 +53,14 @@ async def sessions(store: Store, now: datetime, limit: int | None = None) -> lis
         now: the present time, which decides whether a timer has ended or an approval request has expired.
         limit: greatest number of sessions; `None` returns all.
 
+    Raises:
+        ValueError: `limit` is negative or no whole number.
+
     Cost: reads the list of all runs, and all entries of the returned sessions in one pass. Runs with an open turn that
     may wait are read once more.
     """
+    if limit is not None and (not isinstance(limit, int) or limit < 0):
+        raise ValueError(f"sessions(limit={limit!r:.60}): expected a whole number from 0 on, or None.")
     last: dict[str, tuple[str, int]] = {}
     runs: dict[str, list[str]] = {}
     for row in await store.runs():

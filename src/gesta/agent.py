@@ -284,7 +284,7 @@ class Agent(Struct, Generic[T], frozen=True, metaclass=Spelled):
         """Return a tool that runs this agent in a child run. A repeated call continues the same child run."""
 
         async def ask(task: str, context: Context) -> Any:
-            ended = await context.call(self, task)
+            ended = await context.call_as("1", self, task)  # its only child run, also if the agent has a new name
             if ended.reason != "answered":
                 said = f": {ended.error.message}" if ended.error is not None else ""
                 raise Unanswered(f"{self.name} ended with reason {ended.reason}{said}")

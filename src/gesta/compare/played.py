@@ -104,8 +104,7 @@ class PlayedTool(Tool, frozen=True, kw_only=True, eq=False):
             return await self.real.invoke(arguments, context, in_thread)
         attempt = _attempt(context)
         for name, asked, part in self.stage.called(attempt):
-            called = Agent(name, program=nobody)
-            await (context.call_as(part, called, asked) if part else context.call(called, asked))
+            await context.call_as(part, Agent(name, program=nobody), asked)
         content = await self.stage.result(attempt)
         if self.name in self.stage.live:
             return await self.real.invoke(arguments, context, in_thread)

@@ -21,6 +21,7 @@ CHANCE: Mapping[Kind, tuple[str, ...]] = {
     Kind.ChatCompletion: ("latency_ms", "meta.raw_zlib"),
     Kind.Attempt: ("epoch", "process", "key"),
     Kind.Begin: ("agent",),
+    Kind.Edge: ("child",),
     Kind.End: ("error.traceback",),
     Kind.Fault: ("error.traceback", "shown_chars"),
     Kind.ToolResult: ("error.traceback",),
@@ -33,7 +34,8 @@ CHANCE: Mapping[Kind, tuple[str, ...]] = {
 }
 """Members that are not compared, by kind.
 
-They are times, numbers of leases (rights to write a run), process names, tracebacks, and how much of a reply was shown.
+They are times, numbers of leases (rights to write a run), process names, tracebacks, how much of a reply was shown, and
+names of child runs, which earlier releases did not always write.
 The agent's description in a `begin` is left out too, because a change of the agent shows in its requests.
 """
 

@@ -305,15 +305,15 @@ class Stage:
     def called(self, attempt: int) -> list[tuple[str, str, str]]:
         """Return the agents that a tool called in an attempt: the name, the task and the part of each.
 
-        The part is the name that the tool chose for the child run; it is empty if the tool chose none.
+        The part is the name that the tool chose for the child run, else the number of the child run.
         """
-        found = []
+        found, number = list[tuple[str, str, str]](), 0
         for edge in self.recorded:
             if isinstance(edge.content, EdgeContent) and edge.causes == (attempt,):
-                part = self.children.get(edge.seq, "").rpartition("#")[2].partition(".")[2]
-                task = str(edge.content.payload)
-                # a child run to which the tool gave no name has a number
-                found.append((edge.content.dest[0], task, "" if part.isdecimal() else part))
+                name = edge.content.child or self.children.get(edge.seq)
+                part = name.rpartition("#")[2].partition(".")[2] or "1" if name is not None else str(number + 1)
+                number += part.isdecimal()
+                found.append((edge.content.dest[0], str(edge.content.payload), part))
         return found
 
     def coming(self) -> Content | None:

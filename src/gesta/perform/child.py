@@ -22,13 +22,17 @@ from gesta.agent import Agent
 from gesta.decide.budget import returned, share
 from gesta.decide.move import depth_error
 from gesta.entry import Cause
-from gesta.errors import GestaError, LeaseLost, RecordError, RunError, message_of
+from gesta.errors import GestaError, LeaseLost, OtherProgram, RecordError, RunError, message_of
 from gesta.events import ObservationEvent, Outcome
 from gesta.function_tool.context import Context
 from gesta.kinds import EdgeContent, Error, FaultContent, Hit, RetrievalContent, SystemContent
 from gesta.perform.execution import LiveRun, Task
 from gesta.perform.threads import NO_LOOP, popen
 from gesta.state.calls import DEPTH, TOO_DEEP, OpenCall
+from gesta.text.redactor import SECRETS
+
+HELD_S = 60.0
+"""Longest time in seconds for which a tool's call of an agent is held back; see `_child_number`."""
 
 
 class Children(Struct):
@@ -36,6 +40,12 @@ class Children(Struct):
 
     begun: int = 0
     """Number of child runs started so far, without those that `Context.call_as` named."""
+    taken: set[int] = field(default_factory=set)
+    """Numbers of these child runs."""
+    news: anyio.Event | None = None
+    """Set when another number is taken."""
+    task: int = 0
+    """Id of the asyncio or Trio task in which the tool's function runs."""
     ends: list[Cause] = field(default_factory=list)
     """Run and seq of the `end` entry of each child run that has ended. The tool's result refers to these entries."""
     at_work: list[str] = field(default_factory=list)
@@ -107,6 +117,7 @@ def context_of(trial: Trial, live: LiveRun) -> Context:
     """Return the `gesta.Context` that the tool gets for one attempt of a call."""
     opened, call, attempt, cancelled = live.state.opened, trial.call, trial.seq, trial.cancelled
     assert opened is not None
+    trial.children.task = anyio.get_current_task().id
     store = live.log.journal.store
     in_task = partial(_in_task, current_token())
     return Context(
@@ -172,14 +183,15 @@ async def _call_agent(live: LiveRun, trial: Trial, part: str, agent: Agent, inpu
 
     Args:
         trial: the attempt that calls the agent.
-        part: last part of the child run's name; if empty, the child runs of the attempt are numbered.
+        part: last part of the child run's name; if empty, `_child_number` finds it.
         input: the message to the called agent.
     """
     call, attempt, children = trial.call, trial.seq, trial.children
-    children.begun += not part
-    number = part or (f"{children.begun}" if children.begun > 1 else "")
-    name = f"{child_name(call)}.{number}" if number else child_name(call)
-    handed = ChildTask(name, f"{live.log.run}.{call.seq}", input, call.name, attempt)
+    part = part or str(await _child_number(live, trial, agent, input))
+    children.begun += part.isdecimal()
+    name = child_name(call) if part == "1" else f"{child_name(call)}.{part}"
+    usual = part == str(children.begun)  # then the order of the `edge` entries tells the name
+    handed = ChildTask(name, f"{live.log.run}.{call.seq}", input, call.name, attempt, named=not usual)
     refuse_deep(live, attempt)
     children.at_work.append(name)
     ended = await hand_over(live, agent, handed)
@@ -190,6 +202,38 @@ async def _call_agent(live: LiveRun, trial: Trial, part: str, agent: Agent, inpu
     children.ends.append((ended.run, ended.end))
     children.doubts.update(ended.doubts)
     return ended
+
+
+async def _child_number(live: LiveRun, trial: Trial, agent: Agent, input: str) -> int:
+    """Return the number of the child run for a tool's call of an agent: the recorded one with this agent and message.
+
+    Among equal calls, the order decides. A new child run begins only when the tool has called all those again that
+    earlier attempts began; other tasks of the tool have `HELD_S` seconds to do this.
+
+    Raises:
+        OtherProgram: an earlier attempt called another agent, or with another message, and this attempt did not.
+    """
+    recorded, children, opened = trial.call.children, trial.children, live.state.opened
+    shared = opened.base.seq if opened is not None and opened.base is not None else 0  # a fork need not call those
+    asked = (agent.name, SECRETS.text(input))
+    with anyio.move_on_after(HELD_S):
+        while True:
+            same = (n for n, each in recorded.items() if (each.agent, each.input) == asked and n not in children.taken)
+            left = [n for n, each in recorded.items() if each.edge > shared and n not in children.taken]
+            number = next(same, None) or (max((0, *recorded, *children.taken)) + 1 if not left else None)
+            if number is not None:
+                children.taken.add(number)
+                if children.news is not None:
+                    children.news.set()
+                return number
+            if children.task == anyio.get_current_task().id:  # the function waits here, so it calls no other agent
+                break
+            if children.news is None or children.news.is_set():
+                children.news = anyio.Event()
+            await children.news.wait()
+    before = min((n, each) for n, each in recorded.items() if n not in children.taken)[1]
+    found = f"an attempt before this one asked the agent {before.agent!r} {before.input!r:.200}"
+    raise OtherProgram(child_name(trial.call), found, f"the same, got the agent {agent.name!r} and {asked[1]!r:.200}")
 
 
 def refuse_deep(live: LiveRun, cause: int) -> None:
@@ -233,6 +277,8 @@ class ChildTask(Struct, frozen=True):
     """Name of the tool, or of another part of the run such as a hook, that passes the task on."""
     cause: int
     """Seq of the entry that the task was made from."""
+    named: bool = False
+    """Whether the `edge` entry names the child run. With a budget it always does."""
 
 
 async def hand_over(live: LiveRun, agent: Agent, task: ChildTask) -> Outcome:
@@ -245,7 +291,7 @@ async def hand_over(live: LiveRun, agent: Agent, task: ChildTask) -> Outcome:
     """
     source = (*live.log.path, task.by)
     allowance = _allowance(live, task.child)
-    child = task.child if allowance is not None else None
+    child = task.child if task.named or allowance is not None else None
     content = EdgeContent(source=list(source), dest=[agent.name], payload=task.input, allowance=allowance, child=child)
     edge = live.write(content, task.cause).seq
     live.absorb()

@@ -8,12 +8,14 @@ tool's `reconcile` function, says what happened. An attempt is *over* once an en
 Before that, a call with effects is not tried again. The constants name types of errors in `fault` and `end` entries.
 """
 
+from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
 from msgspec import Struct, field
 
-from gesta.kinds import AnswerContent, ApprovalContent, CheckContent, FaultContent, ToolServer
+from gesta.entry import Entry
+from gesta.kinds import AnswerContent, ApprovalContent, CheckContent, EdgeContent, FaultContent, ToolServer
 
 LOST = "lost"
 """A crash interrupted a try of a request, or the process of a turn died. The try is not counted as a failure."""
@@ -74,6 +76,8 @@ class Try(Struct):
     """Whether the attempt's idempotency key is too old to be used again."""
     child: str = ""
     """Id of the child run that the attempt waits for."""
+    called: int = 0
+    """Number of agents that the tool called in the attempt, without those whose child run it named itself."""
     state: Any = None
     """For a tool that asked a person: the data that it gets back when the person has answered."""
     verdict: str | None = None
@@ -103,6 +107,16 @@ class Try(Struct):
         return self.verdict == "failed" or self.effect in EFFECTS
 
 
+class CalledAgent(Struct, frozen=True):
+    """An agent that a tool called."""
+
+    agent: str
+    input: Any
+    """The message to the agent."""
+    edge: int
+    """Seq of the `edge` entry about the call."""
+
+
 class OpenCall(Struct):
     """The state of a tool call that has no result yet."""
 
@@ -119,6 +133,8 @@ class OpenCall(Struct):
     attempts: int = 0
     waited: int = 0
     """Number of attempts that ended in order to wait for a child run or a person's answer."""
+    children: dict[int, CalledAgent] = field(default_factory=dict)
+    """The agents that the tool called, by the numbers of their child runs."""
     first_at: datetime | None = None
     """Time of the first attempt with the present idempotency key."""
     last: Try | None = None
@@ -265,3 +281,20 @@ class OpenCall(Struct):
         last.expired |= type_ == KEY_EXPIRED
         if type_ != UNKNOWN_END:
             last.doubt, last.child, last.state = type_, content.run or "", content.state
+
+
+def called_agent(calls: Mapping[int, OpenCall], entry: Entry, content: EdgeContent) -> None:
+    """Add the call of an agent to the open tool call that made it.
+
+    Args:
+        calls: the open tool calls.
+        entry: an `edge` entry, with its content. If it does not name the child run, its place among the entries of the
+            attempt is the child run's number.
+    """
+    for call in calls.values():
+        if call.last is not None and entry.causes == (call.last.seq,):
+            part = (content.child or "").removeprefix(f"{call.name}#{call.seq}").removeprefix(".")
+            if not part or part.isdecimal():
+                call.last.called += 1
+                number = int(part or (1 if content.child else call.last.called))
+                call.children.setdefault(number, CalledAgent(content.dest[0], content.payload, entry.seq))

@@ -39,7 +39,7 @@ from gesta.kinds import (
 from gesta.model.usage import tokens
 from gesta.prompt.formatter import given_text
 from gesta.state.account import COSTS, WEIGHED, Spending, Weight
-from gesta.state.calls import LOST, OF_TURN, TOO_DEEP, OpenCall, Try
+from gesta.state.calls import LOST, OF_TURN, TOO_DEEP, OpenCall, Try, called_agent
 from gesta.state.checks import take_check
 from gesta.state.steps import STEP_KINDS, WorkflowSteps
 from gesta.state.turn import AGENT, HIDDEN, LastRequest, Turn
@@ -243,8 +243,7 @@ def _fold_call(state: RunState, entry: Entry, content: ToolCallContent) -> None:
 
 
 def _fold_attempt(state: RunState, entry: Entry, content: AttemptContent) -> None:
-    call = state.calls.get(content.of)
-    if call is not None:
+    if (call := state.calls.get(content.of)) is not None:
         call.attempts = content.number
         key = call.last.key if call.last is not None else None
         if call.first_at is None or content.key != key:
@@ -255,9 +254,10 @@ def _fold_attempt(state: RunState, entry: Entry, content: AttemptContent) -> Non
         call.last = tried
 
 
-def _fold_edge(state: RunState, entry: Entry, _content: EdgeContent) -> None:
+def _fold_edge(state: RunState, entry: Entry, content: EdgeContent) -> None:
     if state.turn is not None and entry.span == state.turn.begin:
         state.turn.handed += 1
+        called_agent(state.calls, entry, content)
 
 
 def _fold_result(state: RunState, entry: Entry, content: ToolResultContent) -> None:

@@ -1,0 +1,125 @@
+"""A tool calls several agents. Each goes on in its own child run, in whatever order the next attempt calls them."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from anyio import create_task_group
+from anyio.lowlevel import checkpoint
+
+import gesta
+from gesta.compare.replaying import replay_run
+from gesta.record.record import Record
+
+Call = Callable[[str], Any]
+Plan = Callable[[int, Call], Any]
+
+
+class Desk:
+    """An agent with a tool that calls a payer and a refunder, in the order that `plan` says for each attempt."""
+
+    def __init__(self, plan: Plan, *asking: str) -> None:
+        self.paid, self.tries = list[str](), 0
+        both = {"payer": self.below("payer", "pay" in asking), "refunder": self.below("refunder", "refund" in asking)}
+
+        @gesta.tool(effect="pure")
+        async def settle(context: gesta.Context) -> str:
+            """Have both agents work."""
+            self.tries += 1
+
+            async def call(name: str) -> str:
+                agent, _, text = name.partition(":")
+                return str((await context.call(both[agent], text or "order 7")).answer)
+
+            return str(await plan(self.tries, call))
+
+        self.agent = gesta.Agent("desk", model=gesta.scripted(gesta.call("settle"), "Done."), tools=[settle])
+
+    def below(self, name: str, approval: bool) -> gesta.Agent:
+        word = {"payer": "pay", "refunder": "refund"}[name]
+
+        def work(cents: int) -> str:
+            self.paid.append(word)
+            return "ok"
+
+        def think(messages: list[dict[str, Any]], _header: Any) -> Any:
+            return f"{name} says done" if messages[-1]["role"] == "tool" else gesta.call(word, cents=5)
+
+        tools = [gesta.tool(work, name=word, effect="once", approval=approval)]
+        return gesta.Agent(name, model=gesta.function(think), tools=tools)
+
+
+async def finished(record: Record, desk: Desk) -> tuple[gesta.Outcome, str]:
+    outcome = await record.run(desk.agent, "x", session="s")
+    for _ in range(3):
+        if outcome.reason == "waiting":
+            await record.approve(outcome.waiting[0], by="ann")
+            outcome = await record.resume(outcome.run, desk.agent)
+    result = next(each.content for each in await record.read(outcome.run) if each.kind == "tool-result")
+    entries = {row.run: await record.read(row.run) for row in await record.store.runs()}
+    replay = await replay_run(entries, outcome.run, desk.agent)
+    assert replay.divergence is None
+    return outcome, str(getattr(result, "tool_result", None))
+
+
+async def at_once(call: Call, *names: str) -> str:
+    """Call agents at once: each after those before it have had time to begin."""
+    said: dict[str, str] = {}
+
+    async def one(place: int, name: str) -> None:
+        for _ in range(100 * place):
+            await checkpoint()
+        said[name] = await call(name)
+
+    async with create_task_group() as group:
+        for place, name in enumerate(names):
+            group.start_soon(one, place, name)
+    return ", ".join(said[name] for name in sorted(said))
+
+
+@pytest.mark.parametrize("asking", ["pay", "refund"])
+@pytest.mark.parametrize("texts", [("payer", "refunder"), ("payer:p", "refunder:r")])
+async def test_agents_that_are_called_in_another_order_go_on_in_their_own_runs(
+    asking: str, texts: tuple[str, str]
+) -> None:
+    desk = Desk(lambda tries, call: at_once(call, *(texts if tries == 1 else reversed(texts))), asking)
+    async with gesta.open() as record:
+        outcome, result = await finished(record, desk)
+    assert (outcome.reason, result) == ("answered", "payer says done, refunder says done")
+    assert sorted(desk.paid) == ["pay", "refund"]
+
+
+async def test_one_agent_that_is_asked_two_things_in_another_order_answers_each_once() -> None:
+    texts = ["payer:a", "payer:b"]
+    desk = Desk(lambda tries, call: at_once(call, *(texts if tries % 2 else reversed(texts))), "pay")
+    async with gesta.open() as record:
+        outcome, result = await finished(record, desk)
+        rows = await record.store.runs()
+        asked = {(await record.read(row.run))[1].content.value for row in rows if row.parent_run}  # type: ignore[union-attr]
+    assert (outcome.reason, result) == ("answered", "payer says done, payer says done")
+    assert (desk.paid, asked, len(rows)) == (["pay", "pay"], {"a", "b"}, 3)
+
+
+async def test_equal_calls_of_an_agent_are_told_apart_by_their_order() -> None:
+    async def twice(_tries: int, call: Call) -> str:
+        return f"{await call('payer')}, {await call('payer')}"
+
+    desk = Desk(twice, "pay")
+    async with gesta.open() as record:
+        outcome, result = await finished(record, desk)
+        assert len(await record.store.runs()) == 3
+    assert (outcome.reason, result, desk.paid) == ("answered", "payer says done, payer says done", ["pay", "pay"])
+
+
+@pytest.mark.parametrize(
+    ("first", "second"), [("payer", "refunder"), ("payer:at 12:00", "payer:at 12:01"), ("payer", "payer:order 8")]
+)
+async def test_a_tool_that_asks_something_else_in_its_next_attempt_begins_no_other_run(first: str, second: str) -> None:
+    desk = Desk(lambda tries, call: call(first if tries == 1 else second), "pay")
+    async with gesta.open() as record:
+        outcome, result = await finished(record, desk)
+        assert len(await record.store.runs()) == 2
+    (agent, _, text), (other, _, changed) = first.partition(":"), second.partition(":")
+    assert (outcome.reason, desk.paid) == ("answered", [])
+    assert f"an attempt before this one asked the agent '{agent}' '{text or 'order 7'}'" in result
+    assert f"expected the same, got the agent '{other}' and '{changed or 'order 7'}'" in result

@@ -356,7 +356,7 @@ def run_sync(
     Raises:
         TypeError: an option is unknown.
     """
-    refuse_inside_loop("gesta.open(...) and Record.run")
+    refuse_inside_loop("Record.run")
     refuse_unknown("gesta.run_sync", options, ["record", *RunOptions.__annotations__])
     given: dict[str, Any] = dict(options)
     said = {name: given.pop(name) for name in OF_TURN if name in given}
@@ -395,4 +395,5 @@ def refuse_inside_loop(twin: str) -> None:
         anyio.get_current_task()
     except anyio.NoEventLoopError:
         return
-    raise GestaError(f"An event loop is running in this thread. Await {twin} instead of the synchronous door.")
+    found = "An event loop is running in this thread, as in a notebook"
+    raise GestaError(f"{found}. Write `async with gesta.open(...) as record:`, and await {twin} in it.")

@@ -63,6 +63,9 @@ async def test_a_run_is_read_by_its_id_the_start_of_it_its_session_or_last_and_o
         ({"key": 7}, "key=7: expected a text, such as key='7'."),
         ({"user": b"ann"}, "user=b'ann': expected a text, such as user=\"b'ann'\"."),
         ({"traceparent": 7}, "traceparent=7: expected a text, such as traceparent='7'."),
+        ({"session": ""}, "session='' is empty, expected a name. Leave session out to have none."),
+        ({"session": "s", "key": ""}, "key='' is empty, expected a name. Leave key out to have none."),
+        ({"key": "m1"}, "key='m1' without a session: a message without a session begins a new one, where no key is"),
         ({"settings": 7}, "settings=7: expected a dict, such as settings={'temperature': 0}."),
         (
             {"settings": {"response_format": int}},

@@ -39,7 +39,7 @@ from gesta.model.request import Unasked
 from gesta.record.answers import check_home
 from gesta.record.followers import MOST_WAITING, Follower, Followers, OpenedTurn, Target
 from gesta.record.inbox import Inbox
-from gesta.record.options import MessageOptions, TurnOptions, of_turn
+from gesta.record.options import MessageOptions, TurnOptions, of_turn, refuse_names
 from gesta.record.stream import Stream, listened
 from gesta.record.turns import Turns
 from gesta.state.opening import Opening, check_here, close_orphans, shielded
@@ -374,10 +374,7 @@ def opening_of(agent: Agent[T], said: Said, options: MessageOptions) -> tuple[Ag
         of_message = {name: each for name, each in options.items() if name not in OF_MESSAGE}
         refuse_unknown("Record.run", of_message, MessageOptions.__annotations__)
         agent = of_turn(agent, cast("TurnOptions", of_message))
-    for name in OF_MESSAGE:
-        value: Any = options.get(name)
-        if value is not None and not isinstance(value, str):
-            raise AgentError(f"{name}={value!r:.60}: expected a text, such as {name}={str(value)!r:.60}.")
+    refuse_names({name: options.get(name) for name in OF_MESSAGE})
     try:
         msgspec.to_builtins((agent.settings, agent.meta))
     except (TypeError, ValueError, RecursionError) as wrong:

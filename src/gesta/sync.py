@@ -26,7 +26,7 @@ from gesta.integrity.verify import Flaw, Head, Report
 from gesta.kinds import Content, Kind
 from gesta.log.journal import Log
 from gesta.record.answers import Receipt
-from gesta.record.followers import MOST_WAITING
+from gesta.record.followers import MOST_WAITING, Target
 from gesta.record.options import MessageOptions, TurnOptions
 from gesta.record.record import Said
 from gesta.record.stream import followed
@@ -172,17 +172,16 @@ class SyncRecord:
         return SyncStream(take, stops=agent.policy.when_left == "stop")
 
     def follow(
-        self, name: str, *, after: int | str = 0, until_end: bool = False, most: int = MOST_WAITING
+        self, name: str | Target, *, after: int | str = 0, until_end: bool = False, most: int = MOST_WAITING
     ) -> Iterator[Event]:
         """Yield the events of a run or a session, reading only while the caller waits; see `Record.follow`."""
         refuse_inside_loop("Record.follow")
         heard: asyncio.Queue[Event | None] = asyncio.Queue()
 
         async def follow() -> None:
-            followers = self.record.followers
-            target = await followers.target(name, self.record.find, until_end=until_end)
-            follower = followers.follower(target, after, most)
-            await followed(follower, heard.put_nowait)
+            followers, find = self.record.followers, self.record.find
+            target = name if isinstance(name, Target) else await followers.target(name, find, until_end=until_end)
+            await followed(followers.follower(target, after, most), heard.put_nowait)
 
         return _heard(heard, follow)
 

@@ -185,12 +185,12 @@ class Follower:
         """Return whether the follower has nothing more to yield."""
         if self._over or not self._target.until_end or self._waiting:
             return self._over
-        roots = (
-            run
+        roots = [
+            run.state.open
             for run in self._events.runs.values()
             if self._target.whole or run is self._events.runs[self._target.runs[0]]
-        )
-        return not any(run.state.open for run in roots)
+        ]
+        return bool(roots) and not any(roots)  # a session that has not begun is waited for
 
     async def _next(self) -> Iterable[Event]:
         """Wait for the next entry or words in the queue, and return the events to yield."""

@@ -229,21 +229,6 @@ class Inbox:
         """Return `name` unchanged if it is a whole run id, even of an unknown run; else the id of the run it means."""
         return name if RUN_ID.fullmatch(name) is not None else (await self.find(name)).run
 
-    async def _directly(self, name: str) -> RunRow | None:
-        """Return the run whose id is `name`, or the newest root run of the session `name`; `None` if there is none.
-
-        Cost: does not read the list of all runs, as `find` may.
-        """
-        if RUN_ID.fullmatch(name) is None:
-            rows = [row for row in await self.store.runs(name) if row.parent_run is None] if name != "last" else []
-            return rows[-1] if rows else None
-        with suppress(BrokenRecord):
-            first = await self.store.read(name, limit=1)
-            begin = decode_content(first[0].content or "", {}) if first else None
-            if isinstance(begin, BeginContent) and isinstance(begin.opened, Opened):
-                return next((row for row in await self.store.runs(begin.opened.session) if row.run == name), None)
-        return None
-
     async def find(self, name: str) -> RunRow:
         """Return the run that a name means.
 
@@ -254,7 +239,7 @@ class Inbox:
             NoRun: no run fits.
             SeveralRuns: several ids begin with `name`.
         """
-        if (found := await self._directly(name)) is not None:
+        if name != "last" and (found := await exact_run(self.store, name)) is not None:
             return found
         rows = await self.store.runs()
         roots = [row for row in rows if row.parent_run is None]
@@ -313,6 +298,21 @@ class Inbox:
         proof = f"-{digest_of(word.token)[:16]}" if word.token is not None else ""
         refused = next((call.refusals for call in calls if call.asked == word.of), 0)
         return f"approval-{word.of}{proof}{f'-{refused}' if refused else ''}"
+
+
+async def exact_run(store: Store, name: str) -> RunRow | None:
+    """Return the run whose id is `name`, or else the newest root run of the session `name`; `None` if there is none.
+
+    Cost: does not read the list of all runs, as `Inbox.find` may.
+    """
+    if RUN_ID.fullmatch(name) is not None:
+        with suppress(BrokenRecord):
+            first = await store.read(name, limit=1)
+            begin = decode_content(first[0].content or "", {}) if first else None
+            if isinstance(begin, BeginContent) and isinstance(begin.opened, Opened):
+                return next((row for row in await store.runs(begin.opened.session) if row.run == name), None)
+    rows = [row for row in await store.runs(name) if row.parent_run is None]
+    return rows[-1] if rows else None
 
 
 TYPES: dict[str, tuple[type, ...]] = {

@@ -133,12 +133,12 @@ class Record(Inbox):
         return Stream(self._tasks, work, follow, stops=agent.policy.when_left == "stop")
 
     async def follow(
-        self, name: str, *, after: int | str = 0, until_end: bool = False, most: int = MOST_WAITING
+        self, name: str | Target, *, after: int | str = 0, until_end: bool = False, most: int = MOST_WAITING
     ) -> AsyncGenerator[Event, None]:
         """Yield the events of a run, or of a whole session: first the recorded events, then each new event.
 
         Args:
-            name: id of a run, a unique prefix of an id, `last`, or the name of a session.
+            name: id of a run, a unique prefix of an id, `last`, or the name of a session; or a `Target`.
             after: `id` of the last event that was read, or a `pos` (number of an entry in the record); only later
                 events are yielded.
             until_end: whether to stop as soon as no turn is open.
@@ -150,9 +150,9 @@ class Record(Inbox):
             RecordError: the record was closed.
         """
         assert self._tasks is not None, "follow runs of a record that gesta.open(...) opened"
-        follower = self.followers.follower(
-            await self.followers.target(name, self.find, until_end=until_end), after, most
-        )
+        if isinstance(name, str):
+            name = await self.followers.target(name, self.find, until_end=until_end)
+        follower = self.followers.follower(name, after, most)
         async with aclosing(follower.events(self._tasks)) as events:
             async for event in events:
                 yield event

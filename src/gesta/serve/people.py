@@ -10,10 +10,13 @@ from typing import Literal, cast
 from starlette.requests import Request
 from starlette.responses import Response
 
+from gesta.errors import NoRun
 from gesta.record.answers import Receipt
+from gesta.record.inbox import exact_run
 from gesta.serve.access import ANYBODY
 from gesta.serve.bodies import Answer, Approval, Cancellation, Refused, Resolution, answered, read, shown
 from gesta.serve.service import Service
+from gesta.text.redactor import SECRETS
 
 VERDICTS = ("done", "failed", "retry")
 
@@ -77,8 +80,16 @@ async def cancel(request: Request, service: Service) -> Response:
 
 
 async def found(request: Request, service: Service) -> str:
-    """Return the id of the run that a request's path names: by its id, a unique prefix of its id, or its session."""
-    return (await service.record.find(request.path_params["run"])).run
+    """Return the id of the run that a request's path names: by its whole id, or by its session.
+
+    A prefix of an id names no run here. A program that makes the path from a name of its own would reach another run.
+    Raises NoRun, without the names of other runs, if there is no such run.
+    """
+    name = SECRETS.text(request.path_params["run"])
+    row = await exact_run(service.record.store, name)
+    if row is None:
+        raise NoRun(name)
+    return row.run
 
 
 def _heard(service: Service, run: str, receipt: Receipt) -> Response:

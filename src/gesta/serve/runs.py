@@ -7,23 +7,22 @@ answer. The first line of each function that answers a path is the summary of th
 import re
 from collections.abc import AsyncIterator
 
-import anyio
 from msgspec.structs import replace
 from starlette.requests import Request
 from starlette.responses import Response
 
-from gesta.address import Record
 from gesta.errors import NoRun
 from gesta.events import Event
 from gesta.perform.result import plain
+from gesta.record.followers import Target
 from gesta.record.options import MessageOptions
 from gesta.serve.bodies import NewMessage, Refused, answered, caller, read, shown
 from gesta.serve.people import found
 from gesta.serve.service import Service
 from gesta.serve.sse import EventStream, encoded, line
+from gesta.text.redactor import SECRETS
+from gesta.views.history import history
 
-LOOK_S = 0.25
-"""Seconds between two checks whether a session has begun."""
 LIMIT = re.compile(r"[0-9]{1,9}")
 """Form of the query parameter `limit`."""
 AFTER = re.compile(r"\d{1,18}(-\d{1,9})?")
@@ -78,10 +77,17 @@ async def sessions(request: Request, service: Service) -> Response:
 
 async def session(request: Request, service: Service) -> Response:
     """Show the messages of a session and the things it waits for; with `calls=1` also its tool calls."""
-    record, name = service.record, request.path_params["session"]
-    said = await record.history(name, calls=request.query_params.get("calls") in ("1", "true"))
-    run = (await record.find(name)).run
-    return answered({"session": name, "messages": said, "waiting": await record.waiting(run)})
+    record, name = service.record, named(request)
+    rows = [row for row in await record.store.runs(name) if row.parent_run is None]
+    if not rows:
+        raise NoRun(name)
+    said = await history(record.store, rows, calls=request.query_params.get("calls") in ("1", "true"))
+    return answered({"session": name, "messages": said, "waiting": await record.waiting(rows[-1].run)})
+
+
+def named(request: Request) -> str:
+    """Return the name of the session in a request's path. It names a session only, never a run."""
+    return SECRETS.text(request.path_params["session"])
 
 
 async def run(request: Request, service: Service) -> Response:
@@ -110,16 +116,17 @@ async def waiting(_request: Request, service: Service) -> Response:
 
 async def run_events(request: Request, service: Service) -> Response:
     """Stream the events of a run after the event `after` or `Last-Event-ID`, then new events as they come."""
-    return _events(request, service, await found(request, service))
+    run = await found(request, service)
+    return _events(request, service, await service.record.followers.target(run, service.record.find))
 
 
 async def session_events(request: Request, service: Service) -> Response:
     """Stream the events of a session, with the same parameters as for a run. The session need not have begun yet."""
-    return _events(request, service, request.path_params["session"])
+    return _events(request, service, Target(session=named(request), whole=True))
 
 
-def _events(request: Request, service: Service, name: str) -> Response:
-    """Return a stream of the events of a run or a session.
+def _events(request: Request, service: Service, target: Target) -> Response:
+    """Return a stream of the events of a run or a session. A session that has not begun is waited for.
 
     With `until=end` in the query, the stream ends as soon as no turn is unfinished.
 
@@ -134,22 +141,11 @@ def _events(request: Request, service: Service, name: str) -> Response:
         )
 
     async def lines() -> AsyncIterator[bytes]:
-        while not await record.store.runs(name):  # wait for a session to begin; a run exists already
-            if await _is_run(record, name):
-                break
-            await anyio.sleep(LOOK_S)
-        async for event in record.follow(name, after=after, until_end=query.get("until") == "end"):
+        async for event in record.follow(replace(target, until_end=query.get("until") == "end"), after=after):
             yield told(event)
 
     service.followers.occupy()
     return EventStream(lines(), service.draining, leave=service.followers.free)
-
-
-async def _is_run(record: Record, name: str) -> bool:
-    try:
-        return bool(await record.find(name))
-    except NoRun:
-        return False
 
 
 def told(event: Event) -> bytes:

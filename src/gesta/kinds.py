@@ -169,6 +169,8 @@ class AttemptContent(Base, frozen=True, kw_only=True, tag="attempt"):
     `None` in entries of format 1."""
     server: ToolServer | None = None
     """The server that runs the tool; `None` for a function of the program."""
+    agent: str | None = None
+    """Name of the agent that the tool runs in a child run; `None` for a function."""
 
 
 class ToolResultContent(Base, frozen=True, kw_only=True, tag="tool-result"):

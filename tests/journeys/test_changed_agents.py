@@ -6,8 +6,10 @@ from typing import Any, Literal
 
 import anyio
 import pytest
+from msgspec.structs import replace
 
 import gesta
+from gesta.function_tool.context import NeedsAnswer, ToolQuestion
 from gesta.function_tool.tool import Tool
 from gesta.tools.person import ask_person
 
@@ -170,6 +172,135 @@ async def test_other_instructions_and_another_model_hold_from_the_next_request_o
         headers = [each.content for each in await record.read(outcome.run) if each.kind == "request-header"]
         assert [each.meta["instructions"] for each in headers] == ["Be kind.", "Be short."]  # type: ignore[union-attr, index]
         assert asked == ["Be short."]
+
+
+PAYS = gesta.call("pay", task="5 euros")
+
+
+def desk(*tools: Tool, calls: tuple[Any, ...] = (PAYS,)) -> gesta.Agent:
+    return gesta.Agent("desk", model=gesta.scripted(*calls, "Done."), tools=list(tools))
+
+
+def paying(paid: list[str], who: str, *, doubts: bool = False, **options: Any) -> Tool:
+    def pay(task: str) -> str:
+        """Pay."""
+        paid.append(f"{who}: {task}")
+        if doubts:
+            raise gesta.InDoubt("the line is dead")
+        return "paid"
+
+    return gesta.tool(pay, **options)
+
+
+def payer(tool: Tool) -> gesta.Agent:
+    called = gesta.call("pay", task="5")
+    model = gesta.function(lambda messages, _: called if messages[-1]["role"] != "tool" else "The payer has paid.")
+    return gesta.Agent("payer", model=model, tools=[tool])
+
+
+@pytest.mark.parametrize("calls", [(PAYS,), (gesta.call("pay", cents=5), PAYS)], ids=["same", "other argument"])
+@pytest.mark.parametrize("effect", ["idempotent", "once"])
+async def test_a_payment_in_doubt_is_not_made_again_by_an_agent_of_its_name(effect: Effect, calls: Any) -> None:
+    bank, paid = Bank(), list[str]()
+    bank.hangs = True
+    first_tool = first(bank, effect) if len(calls) == 2 else paying(paid, "function", doubts=True, effect=effect)
+    policy = gesta.Policy(attempts=1)
+    async with gesta.open(grace_s=0) as record:
+        async with anyio.create_task_group() as group:
+            before = replace(desk(first_tool, calls=calls), policy=policy)
+            group.start_soon(lambda: record.run(before, "Pay.", session="s"))
+            await (bank.begun.wait() if len(calls) == 2 else anyio.wait_all_tasks_blocked())
+            group.cancel_scope.cancel()
+        run = (await record.find("s")).run
+        made = len(paid)
+        below = payer(paying(paid, "agent")).as_tool("pay", "Pays.")
+        outcome = await record.resume(run, desk(below, calls=calls))
+        assert [each.what for each in outcome.waiting] == ["doubt"]
+        await record.resolve(run, "done", by="ann", result="paid")
+        assert (await record.resume(run, desk(below, calls=calls[:1]))).answer == "Done."
+        assert len(paid) == made
+
+
+@pytest.mark.parametrize("tools", [[], ["approval"], ["function"]], ids=["gone", "function with approval", "function"])
+async def test_an_agent_that_became_a_function_is_waited_for_and_its_end_is_the_result(tools: list[str]) -> None:
+    paid = list[str]()
+    below = payer(paying(paid, "agent", doubts=True))
+    after = [
+        paying(paid, "function", approval=tool == "approval", reconcile=lambda _: gesta.NotDone()) for tool in tools
+    ]
+    async with gesta.open() as record:
+        outcome = await record.run(desk(below.as_tool("pay", "Pays.")), "Pay.", session="s")
+        for _ in range(2):
+            outcome = await record.resume(outcome.run, desk(*after))
+            (waiting,) = outcome.waiting
+            assert (waiting.what, waiting.run != outcome.run) == ("doubt", True)
+        await record.resolve(waiting, "done", by="ann", result="paid")
+        assert (await record.resume(waiting.run, below)).answer == "The payer has paid."
+        assert (await record.resume(outcome.run, desk(*after))).answer == "Done."
+        (result,) = [each for each in await record.read(outcome.run) if each.kind == "tool-result"]
+        assert (result.content.tool_result, paid) == ("The payer has paid.", ["agent: 5"])  # type: ignore[union-attr]
+        assert any(isinstance(cause, tuple) and cause[0] == waiting.run for cause in result.causes)
+
+
+async def test_a_function_is_not_asked_what_became_of_the_run_of_an_agent() -> None:
+    paid, begun = list[str](), anyio.Event()
+
+    async def thinks(*_: Any) -> str:
+        begun.set()
+        await anyio.sleep_forever()
+        return "never"
+
+    below = gesta.Agent("payer", model=gesta.function(thinks)).as_tool("pay", "Pays.")
+    after = desk(paying(paid, "function", reconcile=lambda _: gesta.NotDone(), on_doubt="tell"))
+    async with gesta.open() as record:
+        async with anyio.create_task_group() as group:
+            group.start_soon(lambda: record.run(desk(below), "Pay.", session="s"))
+            await begun.wait()
+            group.cancel_scope.cancel()
+        run = (await record.find("s")).run
+        outcome = await record.resume(run, after)
+        assert (outcome.reason, paid) == ("waiting", [])
+
+
+@pytest.mark.parametrize("verdict", ["approved", "denied"])
+async def test_a_call_that_asked_a_question_is_not_made_without_the_approval_that_is_asked_for_now(
+    verdict: str,
+) -> None:
+    paid = list[str]()
+
+    def asking(*, approval: bool) -> gesta.Agent:
+        @gesta.tool(effect="once", approval=approval)
+        def pay(task: str, context: gesta.Context) -> str:
+            """Pay."""
+            if not context.answers:
+                raise NeedsAnswer({"from": ToolQuestion("From which account?")})
+            paid.append(f"{task} from {context.answers['from']}")
+            return "paid"
+
+        return desk(pay)
+
+    async with gesta.open() as record:
+        outcome = await record.run(asking(approval=False), "Pay.", session="s")
+        await record.answer(outcome.run, "giro", by="ann")
+        outcome = await record.resume(outcome.run, asking(approval=True))
+        assert [each.what for each in outcome.waiting] == ["approval"]
+        assert [each.what for each in await record.waiting("s")] == ["approval"]
+        await (record.approve if verdict == "approved" else record.deny)(outcome.run, by="ann")
+        assert (await record.resume(outcome.run, asking(approval=True))).answer == "Done."
+        assert paid == (["5 euros from giro"] if verdict == "approved" else [])
+
+
+async def test_a_payment_that_may_be_tried_again_waits_for_the_approval_that_is_asked_for_now() -> None:
+    paid = list[str]()
+    after = desk(paying(paid, "second", approval=True, reconcile=lambda _: gesta.NotDone()))
+    async with gesta.open() as record:
+        outcome = await record.run(desk(paying(paid, "first", doubts=True)), "Pay.", session="s")
+        outcome = await record.resume(outcome.run, after)
+        assert [each.what for each in outcome.waiting] == ["approval"]
+        assert [each.what for each in await record.waiting("s")] == ["approval"]
+        await record.approve(outcome.run, by="ann")
+        assert (await record.resume(outcome.run, after)).answer == "Done."
+        assert paid == ["first: 5 euros", "second: 5 euros"]
 
 
 def test_the_page_has_this_table() -> None:

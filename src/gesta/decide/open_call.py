@@ -44,18 +44,18 @@ def course(agent: Agent, call: OpenCall, state: RunState) -> Course:
 
 def _alone(agent: Agent, call: OpenCall, state: RunState) -> Course:
     """Return what to do next with a call. Its turn, and whether the record is a copy, are not considered."""
-    tool = agent.tool(call.name)
+    tool, last = agent.tool(call.name), call.last
     if not call.good:
         return "close"
-    if call.last is not None and call.last.verdict is not None:
-        return _resolved(tool, call, call.last, state.since)
-    if call.last is not None and call.last.doubt == ASKS:
-        return "question" if call.asks else "run" if tool is not None else "close"
-    if call.last is not None and call.last.doubt == WAITS:
-        return "child" if call.last.seq > state.since or tool is None else "run"
-    if call.running(state.since):
+    if last is not None and last.verdict is not None:
+        return _resolved(tool, call, last, state.since)
+    if last is not None and last.doubt in WAITING:
+        found = _paused(tool, call, last, state.since)
+        if found is not None:
+            return found
+    elif call.running(state.since):
         return "running"
-    if call.in_doubt(state.since):
+    elif call.in_doubt(state.since):
         return _doubt(agent, call, state)
     if call.answer is not None or (call.approval is not None and call.approval.verdict == "answered"):
         return "settle"
@@ -77,13 +77,45 @@ def _alone(agent: Agent, call: OpenCall, state: RunState) -> Course:
     return "approval" if tool.approval or doubted else "run"
 
 
+def _paused(tool: Tool | None, call: OpenCall, last: Try, since: int) -> Course | None:
+    """Return what to do next with a call whose attempt ended in order to wait for a person or a child run.
+
+    Return `None` if the call may be attempted again, as far as the wait is concerned.
+
+    Args:
+        last: that attempt.
+        since: seq of the run's last entry when this process acquired the lease (the right to write the run).
+    """
+    if last.doubt == ASKS and call.asks:
+        return "question"
+    if last.doubt == WAITS and replaced(tool, last):  # only the end of the child run can be the result
+        return "settle" if call.unlooked(since) else "child"
+    if last.doubt == WAITS and (last.seq > since or tool is None):
+        return "child"
+    if tool is None:
+        return "close"
+    return "run" if last.doubt == WAITS and tool.agent is not None else None
+
+
+def replaced(tool: Tool | None, last: Try) -> bool:
+    """Return whether the tool is an agent now and was a function at the time of the attempt, or the other way round.
+
+    Such a tool cannot continue the attempt: a function does not know the child run of an agent, and an agent does not
+    use the idempotency key of a function. An attempt without effects needs no continuation.
+    """
+    if last.key is None or last.effect == "pure":  # format 1 has no key, and does not say whether it was an agent
+        return False
+    return (last.agent is not None) != (tool is not None and tool.agent is not None)
+
+
 def effect_of(tool: Tool | None, last: Try) -> str:
     """Return the `effect` to assume for a call in doubt.
 
     A tool may have had another `effect` at the time of the attempt. Then the stricter of the two is
-    assumed: `once` before `idempotent` before `pure`.
+    assumed: `once` before `idempotent` before `pure`. If the tool was an agent and is a function now, or the other way
+    round, `once` is assumed.
     """
-    if last.effect in EFFECTS or (tool is None and last.effect != "pure"):
+    if last.effect in EFFECTS or replaced(tool, last) or (tool is None and last.effect != "pure"):
         return "once"
     if tool is None:
         return "pure"
@@ -101,7 +133,9 @@ def _resolved(tool: Tool | None, call: OpenCall, last: Try, since: int) -> Cours
     """
     if awaits_end(tool, last):
         return "settle" if call.unlooked(since) else "running"
-    return "run" if last.verdict == "retry" and tool is not None else "settle"
+    if last.verdict != "retry" or tool is None:
+        return "settle"
+    return "approval" if tool.approval and call.approval is None else "run"
 
 
 def awaits_end(tool: Tool | None, last: Try) -> bool:
@@ -120,9 +154,9 @@ def awaits_end(tool: Tool | None, last: Try) -> bool:
 def _doubt(agent: Agent, call: OpenCall, state: RunState) -> Course:
     tool, last = agent.tool(call.name), call.last
     assert last is not None
-    if tool is not None and tool.agent is not None:  # its child run is on record and continues where it was
-        return "run"
     effect = effect_of(tool, last)
+    if tool is not None and tool.agent is not None and effect != "once" and _fits(tool, call):
+        return "run"  # its child run is on record and continues where it was
     left = call.attempts - call.waited < agent.policy.attempts and not last.expired
     if effect == "pure":
         return "run" if left and tool is not None else "close"
@@ -131,9 +165,11 @@ def _doubt(agent: Agent, call: OpenCall, state: RunState) -> Course:
         return "run"
     if call.unlooked(state.since):
         return "settle"
-    if tool is not None and tool.reconcile is not None and call.unasked(state.since):
+    if tool is None or replaced(tool, last):
+        return "doubt"
+    if tool.reconcile is not None and call.unasked(state.since):
         return "settle"
-    return "doubt" if tool is None or tool.on_doubt == "ask" else "close"
+    return "doubt" if tool.on_doubt == "ask" else "close"
 
 
 def _fits(tool: Tool, call: OpenCall) -> bool:

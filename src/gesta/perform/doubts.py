@@ -9,9 +9,10 @@ import inspect
 from typing import Any
 
 import anyio
+from msgspec.structs import replace
 
 from gesta.agent import Agent
-from gesta.decide.open_call import NEVER, awaits_end
+from gesta.decide.open_call import NEVER, awaits_end, replaced
 from gesta.entry import fold
 from gesta.errors import message_of
 from gesta.events import LOGGER
@@ -19,7 +20,7 @@ from gesta.function_tool.context import Done, NotDone
 from gesta.function_tool.tool import Tool
 from gesta.kinds import AttemptContent, Error, FaultContent, ResolutionContent, ToolCallContent, ToolResultContent
 from gesta.log.journal import read
-from gesta.perform.child import Trial, attempt_name, call_key, context_of
+from gesta.perform.child import Trial, attempt_name, call_key, child_name, context_of
 from gesta.perform.execution import GONE_OPTION, LiveRun
 from gesta.perform.result import plain, stated
 from gesta.perform.stop import TurnLeft
@@ -48,10 +49,17 @@ async def settle(agent: Agent, call: OpenCall, live: LiveRun) -> None:
     if last.verdict is not None and not awaits_end(tool, last):
         _resolve(tool, call, live)
         return
+    if last.agent is not None and replaced(tool, last) and await _ended_below(tool, call, live):
+        return
+    if last.doubt == WAITS:
+        last.looked = live.state.since + 1
+        return
     over = last.over
     if call.unlooked(live.state.since):
         over = await _look(call, live)
-    if last.verdict is None and tool is not None and tool.reconcile is not None and call.unasked(live.state.since):
+    if tool is None or tool.reconcile is None or replaced(tool, last):
+        return
+    if last.verdict is None and call.unasked(live.state.since):
         await _reconcile(agent, call, live, over=over)
 
 
@@ -77,6 +85,27 @@ def _resolve(tool: Tool | None, call: OpenCall, live: LiveRun) -> None:
     )
     settled = [last.settled] if last.settled is not None else []
     live.write(stated(tool, content), last.seq, *settled)
+
+
+async def _ended_below(tool: Tool | None, call: OpenCall, live: LiveRun) -> bool:
+    """Write the result of a call of an agent from the end of its child run, and return whether that run has ended.
+
+    The tool of that name is no agent any more.
+    """
+    last = call.last
+    assert last is not None
+    run = last.child or await live.host.child_run(child_name(call), live)
+    turn = fold(RunView(), await read(live.log.journal.store, run)).turns.get(f"{live.log.run}.{call.seq}")
+    if turn is None or turn.end is None:
+        return False
+    value = turn.text if turn.value is None and not turn.null else turn.value
+    content = ToolResultContent(call=call.seq, tool_result=value, outcome="ok", doubts=list(turn.doubts) or None)
+    if turn.reason != "answered":
+        said = f": {turn.error.message}" if turn.error is not None else ""
+        value = f"{call.name} ended with reason {turn.reason}{said}"
+        content = replace(content, tool_result=value, status="error", outcome="error")
+    live.write(stated(tool, content), last.seq, (run, turn.end))
+    return True
 
 
 async def _look(call: OpenCall, live: LiveRun) -> bool:

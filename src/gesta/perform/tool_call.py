@@ -249,6 +249,7 @@ def _write_attempt(work: ReadyCall, live: LiveRun) -> tuple[Entry, str]:
         process=journal.lease.owner,
         key=key,
         server=tool.server,
+        agent=tool.agent.name if tool.agent is not None else None,
     )
     if tool.effect in ("once", "idempotent"):
         journal.sync()

@@ -88,6 +88,9 @@ class Try(Struct):
     """Whether the old idempotency key can no longer have an effect, so that the next attempt draws a new key."""
     server: ToolServer | None = None
     """The server that ran the tool; `None` for a function in the user's own program."""
+    agent: str | None = None
+    """Name of the agent that the tool ran in a child run; `None` for a function. Entries of format 1, which have no
+    `key`, never say it."""
     before: "Try | None" = None
     """The previous attempt. It becomes the last attempt again if this attempt never started."""
 

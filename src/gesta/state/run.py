@@ -245,10 +245,10 @@ def _fold_call(state: RunState, entry: Entry, content: ToolCallContent) -> None:
 def _fold_attempt(state: RunState, entry: Entry, content: AttemptContent) -> None:
     if (call := state.calls.get(content.of)) is not None:
         call.attempts = content.number
-        key = call.last.key if call.last is not None else None
-        if call.first_at is None or content.key != key:
+        if call.first_at is None or call.last is None or content.key != call.last.key:
             call.first_at = entry.at
-        tried = Try(entry.seq, content.effect, content.process, content.key, entry.at, server=content.server)
+        tried = Try(entry.seq, content.effect, content.process, content.key, entry.at)
+        tried.server, tried.agent = content.server, content.agent
         if call.last is not None:
             tried.before, call.last.before = call.last, None  # only one earlier attempt is needed
         call.last = tried

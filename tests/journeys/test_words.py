@@ -348,7 +348,7 @@ async def test_an_answer_that_is_cancelled_at_any_instant_is_there_or_not_and_ca
 async def test_what_waits_goes_to_a_page_and_back_and_nothing_that_the_page_changed_is_believed() -> None:
     async with gesta.open() as record:
         (waiting,) = (await record.run(clerk(), "Pay.", session="s")).waiting
-        text = msgspec.json.encode(msgspec.structs.replace(waiting, args={"euros": 500}, session="t", tool="look"))
+        text = msgspec.json.encode(msgspec.structs.replace(waiting, args={"euros": 500}, session="t", effect="pure"))
         receipt = await record.approve(msgspec.json.decode(text, type=gesta.Waiting), by="ann")
         assert (receipt.tool, receipt.session) == ("pay", "s")
         assert (await record.resume("s", clerk())).answer == "Done."

@@ -71,6 +71,18 @@ def test_a_turn_waits_for_an_approval_and_goes_on_when_it_comes(desk: str) -> No
     assert called["calls"][0]["tool"] == "refund"
 
 
+def test_a_word_about_what_was_shown_is_refused_if_something_else_has_its_place(desk: str) -> None:
+    (wait,) = post(desk, "/sessions/shown/messages", {"message": "I want a refund."}).json()["waiting"]
+    words: dict[str, dict[str, Any]] = {"approve": {}, "deny": {}, "answer": {"value": 1}, "cancel": {}}
+    for verb, said in {**words, "resolve": {"verdict": "done"}}.items():
+        status, message = error(post(desk, f"/runs/shown/{verb}", {**said, "waiting": {**wait, "args_digest": "0"}}))
+        assert status == 409
+        assert "than was shown" in message or "in doubt" in message
+    status, message = error(post(desk, "/runs/shown/approve", {"call": 1, "waiting": wait}))
+    assert (status, message) == (400, "`waiting` is of another run or call than the request names.")
+    assert post(desk, "/runs/shown/approve", {"waiting": wait}).status_code == 202
+
+
 def test_what_was_denied_does_not_run_and_a_second_word_is_refused(desk: str) -> None:
     post(desk, "/sessions/deny/messages", {"message": "I want a refund."})
     assert post(desk, "/runs/deny/deny", {"reason": "too much", "args": {}}).status_code == 400

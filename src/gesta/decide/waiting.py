@@ -5,11 +5,12 @@ An attempt is one execution of a tool for a call. A call is in doubt if nobody k
 of an entry is its number in its run.
 """
 
+import json
 from collections.abc import Iterable, Iterator
 from datetime import datetime
 from typing import Any, Literal
 
-from msgspec import Struct
+from msgspec import Struct, to_builtins
 from msgspec.structs import replace
 
 from gesta.codec.rows import digest_of
@@ -105,6 +106,36 @@ class Waiting(Struct, frozen=True):
     def text(self) -> str:
         """The wait in a few words: its kind, and the name of the tool or step."""
         return f"{self.what} of {self.tool}" if self.tool else self.what
+
+
+SHOWN = ("call", "tool", "args_digest", "question", "schema", "expires", "since")
+"""The fields of a wait that tell it from another wait of the same run, kind and seq. Such another wait exists after a
+run was pruned and begun anew, or a backup was restored."""
+
+
+def changed(shown: Waiting, now: Waiting) -> list[str]:
+    """Return the names of the fields of `SHOWN` that differ from what a person was shown; empty if it is the same wait.
+
+    Args:
+        shown: what the person was shown. A field with its default value was not shown, so it is not compared.
+        now: the wait of the same run, kind and seq.
+    """
+    bare = Waiting(shown.what)
+    return [
+        name
+        for name in SHOWN
+        if getattr(shown, name) != getattr(bare, name) and _plain(getattr(shown, name)) != _plain(getattr(now, name))
+    ]
+
+
+def _plain(value: Any) -> Any:
+    """Return a fact in the form in which two are compared. A page may have read the numbers of a schema as floats."""
+    return json.loads(json.dumps(value), parse_int=float) if isinstance(value, dict) else value
+
+
+def mark(waiting: Waiting) -> str:
+    """Return a text that is equal for the same wait, and differs for another wait with its run, kind and seq."""
+    return digest_of({name: to_builtins(getattr(waiting, name)) for name in SHOWN})[:16]
 
 
 def in_words(waits: Iterable[Waiting]) -> str:

@@ -17,7 +17,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from gesta.codec.rows import decode_content, encode_content
-from gesta.decide.waiting import Waiting, doubts, waits
+from gesta.decide.waiting import Waiting, changed, doubts, waits
 from gesta.entry import utc_text
 from gesta.errors import Expired, NoRun, NotWaiting, RunHeld, SaidBefore
 from gesta.kinds import AnswerContent, ApprovalContent, ResolutionContent
@@ -72,7 +72,8 @@ async def meant(store: Store, waiting: Waiting | str, kinds: Sequence[str], want
         now: the present time, which decides whether a request for approval has expired.
 
     Raises:
-        NotWaiting: no wait fits, or several do; the error then lists the arguments that choose each.
+        NotWaiting: no wait fits, or several do; the error then lists the arguments that choose each. Or the wait that
+            was shown was replaced by another one, such as a call with other arguments.
         Expired: the request for approval has expired.
         RunMirrored: the run is continued in another record.
         NoRun: there is no such run.
@@ -82,14 +83,15 @@ async def meant(store: Store, waiting: Waiting | str, kinds: Sequence[str], want
     if state.opened is None:
         raise NoRun(run)
     await check_home(store, run, state)
-    if isinstance(waiting, Waiting):
-        wanted = waiting.of if waiting.what in kinds else None
+    shown = waiting if isinstance(waiting, Waiting) else None
+    if shown is not None:
+        wanted = shown.of if shown.what in kinds else None
         if wanted is None:
-            raise NotWaiting(run, kinds[0], [], others=[waiting.text])
+            raise NotWaiting(run, kinds[0], [], others=[shown.text])
     if not state.open:
         found = doubts(run, state)
     else:
-        found = waits(run, state, now) if isinstance(waiting, Waiting) else await waits_of(store, run, now)
+        found = waits(run, state, now) if shown is not None else await waits_of(store, run, now)
     fit = [each for each in found if each.what in kinds and wanted in (None, each.call, each.of)]
     if wanted is None:
         fit = [each for each in fit if not _expired_by(each, now)] or fit
@@ -98,15 +100,47 @@ async def meant(store: Store, waiting: Waiting | str, kinds: Sequence[str], want
             fit = [each for each in fit if each.of not in sent.get(each.run, {})] or fit[:1]
     if len(fit) == 1:
         (one,) = fit
+        check_shown(shown, one)
         if _expired_by(one, now):
             raise Expired(one.run, one.call or 0, utc_text(one.expires or now))
         await check_home(store, one.run, None)
         return Meant(one, None)
     if not fit and wanted is not None and (before := await _before(store, run, kinds, wanted)) is not None:
+        check_shown(shown, before.waiting)
         return before
     rest = [each for each in found if each.what in kinds]
     others = [each.text for each in found if each.what not in kinds]
     raise NotWaiting(run, kinds[0], _named(fit or rest, run), wanted=wanted, others=others, missed=not fit)
+
+
+def check_shown(shown: Waiting | None, now: Waiting) -> None:
+    """Raise NotWaiting if a person was shown another wait than the one that has its run, kind and seq now.
+
+    Args:
+        shown: what the person was shown; `None` if the person named a run.
+        now: the wait that is on record.
+    """
+    if shown is not None and (parts := changed(shown, now)):
+        other = f"another {now.text} than was shown ({', '.join(parts)} changed)"
+        raise NotWaiting(now.run, _kind(now), [], wanted=now.of, others=[other])
+
+
+def check_turn(shown: Waiting | str, run: str, state: RunState, now: datetime) -> None:
+    """Raise NotWaiting if a run has no open turn, or if its open turn is not that of the wait that a person was shown.
+
+    Args:
+        shown: what the person was shown; a text if the person named a run.
+        state: state of the run.
+        now: the present time.
+    """
+    if state.turn is None or not state.open:
+        raise NotWaiting(run, "turn", [])
+    if isinstance(shown, Waiting):
+        if shown.of is not None and shown.of < state.turn.begin:
+            raise NotWaiting(run, "turn", [], wanted=shown.of, others=["another turn than was shown"])
+        for each in waits(run, state, now):
+            if (each.what, each.of) == (shown.what, shown.of):
+                check_shown(shown, each)
 
 
 async def sent_as(store: Store, about: Waiting, key: str) -> Word | None:
@@ -147,6 +181,11 @@ async def told(store: Store, about: Waiting, word: Word, known: Word | None, *, 
         by=word.by if known is None else known.by,
         again=not sent,
     )
+
+
+def _kind(waiting: Waiting) -> str:
+    """Return the kind of a wait as `NotWaiting` names it."""
+    return next(kinds[0] for kinds in (APPROVAL, QUESTION, DOUBT) if waiting.what in kinds)
 
 
 def _expired_by(waiting: Waiting, now: datetime) -> bool:

@@ -29,14 +29,14 @@ from msgspec.structs import replace
 from gesta.agent import Agent
 from gesta.decide.waiting import Waiting
 from gesta.entry import fold
-from gesta.errors import AgentError, BadArguments, NotWaiting, OtherType, RunHeld, refuse_unknown
+from gesta.errors import AgentError, BadArguments, OtherType, RunHeld, refuse_unknown
 from gesta.events import Event, Listener, Outcome
 from gesta.function_tool.output import T
 from gesta.integrity.verify import Flaw, Head, Report, audit, heads, report
 from gesta.kinds import BeginContent, Kind, Opened, Part, SignalContent, UserContent
 from gesta.log.journal import Clock, Journal, Log, closing, open_root, read, refuse_misspelt, utc_now
 from gesta.model.request import Unasked
-from gesta.record.answers import check_home
+from gesta.record.answers import check_home, check_turn
 from gesta.record.followers import MOST_WAITING, Follower, Followers, OpenedTurn, Target
 from gesta.record.inbox import Inbox
 from gesta.record.options import MessageOptions, TurnOptions, of_turn, refuse_names
@@ -227,13 +227,13 @@ class Record(Inbox):
             reason: why, in the person's words; it is kept on record.
 
         Raises:
-            NotWaiting: no turn is open.
+            NotWaiting: no turn is open, or not the one of the wait that was shown.
             RunMirrored: the run is continued in another record.
         """
         row = await self.find(waiting.run if isinstance(waiting, Waiting) else waiting)
         state = await self.state(row.run)
-        if state.turn is None or not state.open:
-            raise NotWaiting(row.run, "turn", [])
+        check_turn(waiting, row.run, state, self.now())
+        assert state.turn is not None
         await check_home(self.store, row.run, state)
         await self.send(row.run, SignalContent(name="cancel", by=by, reason=reason), key=f"cancel-{state.turn.begin}")
         try:

@@ -15,6 +15,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from gesta import errors
+from gesta.decide.waiting import Waiting
 from gesta.errors import GestaError, message_of, nearest
 from gesta.kinds import Error
 from gesta.perform.result import plain
@@ -175,6 +176,8 @@ class Approval(Received, frozen=True, kw_only=True):
 
     call: int | None = None
     """Seq of the call; required if several calls wait for approval."""
+    waiting: Waiting | None = None
+    """The element of `GET /waiting` that the person was shown. If another one is in its place, the word is refused."""
     by: str | None = None
     """Name of the person who decides."""
     args: dict[str, Any] | None = None
@@ -191,6 +194,8 @@ class Answer(Received, frozen=True, kw_only=True):
     """The answer: any JSON value that fits the question's schema."""
     question: int | None = None
     """Seq of the question; required if several questions wait."""
+    waiting: Waiting | None = None
+    """See `Approval.waiting`."""
     by: str | None = None
 
 
@@ -201,6 +206,8 @@ class Resolution(Received, frozen=True, kw_only=True):
     """`done`, `failed` or `retry`; see `Record.resolve`."""
     call: int | None = None
     """Seq of the call; required if several calls are in doubt."""
+    waiting: Waiting | None = None
+    """See `Approval.waiting`."""
     result: Any = None
     """What the tool would have returned, for `done`."""
     by: str | None = None
@@ -211,3 +218,5 @@ class Cancellation(Received, frozen=True, kw_only=True):
 
     by: str | None = None
     reason: str | None = None
+    waiting: Waiting | None = None
+    """See `Approval.waiting`."""

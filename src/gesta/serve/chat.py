@@ -15,6 +15,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from gesta.agent import Agent, joined
+from gesta.codec.rows import digest_of
 from gesta.errors import AgentError
 from gesta.events import Event, Outcome
 from gesta.function_tool.tool import Tool
@@ -32,7 +33,8 @@ FINISH = {"answered": "stop", "limit": "length", "budget": "length", "cancelled"
 DONE = b"data: [DONE]\n\n"
 """Last line of a stream."""
 ID = "call_"
-"""Prefix of the id of a call of a client's tool. The run and the seq of the call follow it."""
+"""Prefix of the id of a call of a client's tool. The run, the seq and the digest of the call follow it."""
+DIGITS = 16  # of the digest of a call's arguments, in the id of the call
 ANY_OBJECT: dict[str, Any] = {"type": "object"}
 
 
@@ -176,11 +178,13 @@ class Exchange:
         """
         record, results, run = self._service.record, self._asked.results, ""
         for id_, result in results.items():
-            run, _, seq = id_.removeprefix(ID).rpartition("_")
+            run, seq, shown = [*id_.removeprefix(ID).split("_", 2), "", ""][:3]
             row = await exact_run(record.store, run) if id_.startswith(ID) and run and seq.isdecimal() else None
             if row is None or row.run != run or row.name != self._agent.name:
                 raise Refused(400, "BadRequest", f"tool_call_id is {id_!r:.80}, expected the id of a call made here.")
             call = (await record.state(run)).call(int(seq))
+            if call is not None and shown not in ("", digest_of(call.final_args)[:DIGITS]):
+                raise Refused(409, "NotWaiting", f"tool_call_id is {id_!r:.80}: another call is in its place now.")
             if call is not None and call.question is not None:
                 await record.answer(run, result, call.question, by=self._whose)
         return await record.resume(run, self._agent, by=None)
@@ -196,7 +200,13 @@ class Exchange:
         calls = []
         for each in waits:
             function = {"name": each.tool, "arguments": json.dumps(each.args, ensure_ascii=False)}
-            calls.append({"id": f"{ID}{outcome.run}_{each.call}", "type": "function", "function": function})
+            calls.append(
+                {
+                    "id": f"{ID}{outcome.run}_{each.call}_{each.args_digest[:DIGITS]}",
+                    "type": "function",
+                    "function": function,
+                }
+            )
         return calls
 
     async def _completion(self, outcome: Outcome, words: str) -> Response:

@@ -10,6 +10,7 @@ from typing import Literal, cast
 from starlette.requests import Request
 from starlette.responses import Response
 
+from gesta.decide.waiting import Waiting
 from gesta.errors import NoRun
 from gesta.record.answers import Receipt
 from gesta.record.inbox import exact_run
@@ -45,20 +46,21 @@ async def deny(request: Request, service: Service) -> Response:
 
 async def _decide(request: Request, service: Service, *, allowed: bool) -> Response:
     said, run = await read(request, Approval), await found(request, service)
-    by, record = who(request, said.by), service.record
+    by, record, about = who(request, said.by), service.record, await meant(service, run, said.waiting, said.call)
     if allowed:
-        receipt = await record.approve(run, said.call, by=by, args=said.args, reason=said.reason, token=said.token)
+        receipt = await record.approve(about, said.call, by=by, args=said.args, reason=said.reason, token=said.token)
     elif said.args is not None:
         raise Refused(400, "BadRequest", "A call that is denied does not run, so it takes no args.")
     else:
-        receipt = await record.deny(run, said.call, by=by, reason=said.reason, token=said.token)
+        receipt = await record.deny(about, said.call, by=by, reason=said.reason, token=said.token)
     return _heard(service, run, receipt)
 
 
 async def answer(request: Request, service: Service) -> Response:
     """Answer a question, and continue the run."""
     said, run = await read(request, Answer), await found(request, service)
-    receipt = await service.record.answer(run, said.value, said.question, by=who(request, said.by))
+    about = await meant(service, run, said.waiting, None)
+    receipt = await service.record.answer(about, said.value, said.question, by=who(request, said.by))
     return _heard(service, run, receipt)
 
 
@@ -68,14 +70,16 @@ async def resolve(request: Request, service: Service) -> Response:
     if said.verdict not in VERDICTS:
         raise Refused(400, "BadRequest", f"verdict is {said.verdict!r:.40}, expected one of {', '.join(VERDICTS)}.")
     verdict = cast("Literal['done', 'failed', 'retry']", said.verdict)
-    receipt = await service.record.resolve(run, verdict, said.call, by=who(request, said.by), result=said.result)
+    about = await meant(service, run, said.waiting, said.call)
+    receipt = await service.record.resolve(about, verdict, said.call, by=who(request, said.by), result=said.result)
     return _heard(service, run, receipt)
 
 
 async def cancel(request: Request, service: Service) -> Response:
     """End the unfinished turn of a run. A running turn ends only at its next step: `outcome` is null then."""
     said, run = await read(request, Cancellation), await found(request, service)
-    outcome = await service.record.cancel(run, by=who(request, said.by), reason=said.reason)
+    about = await meant(service, run, said.waiting, None)
+    outcome = await service.record.cancel(about, by=who(request, said.by), reason=said.reason)
     return answered({"run": run, "outcome": shown(outcome) if outcome is not None else None})
 
 
@@ -90,6 +94,20 @@ async def found(request: Request, service: Service) -> str:
     if row is None:
         raise NoRun(name)
     return row.run
+
+
+async def meant(service: Service, run: str, waiting: Waiting | None, call: int | None) -> Waiting | str:
+    """Return what a person's word is about: the wait that the person was shown, else the run in the request's path.
+
+    Raises Refused if the wait is of another session than the run, or of another call.
+    """
+    if waiting is None:
+        return run
+    rows = [await exact_run(service.record.store, each) for each in (run, waiting.run)]
+    same = rows[0] is not None and rows[1] is not None and rows[0].session == rows[1].session
+    if not same or call not in (None, waiting.call):
+        raise Refused(400, "BadRequest", "`waiting` is of another run or call than the request names.")
+    return waiting
 
 
 def _heard(service: Service, run: str, receipt: Receipt) -> Response:

@@ -17,7 +17,7 @@ from gesta.address import open_record
 from gesta.cli.approving import Verdict, give, who
 from gesta.decide.waiting import PERSON, SENT, Waiting
 from gesta.errors import AgentError, BrokenRecord, NotWaiting
-from gesta.record.answers import Receipt
+from gesta.record.answers import Receipt, check_shown
 from gesta.record.record import Record
 from gesta.serve.bodies import Received, answered, read
 from gesta.stores.session_list import listed
@@ -39,6 +39,8 @@ class Word(Received, frozen=True, kw_only=True):
     value: Any = None
     """The answer to a question, or the result of a call."""
     reason: str | None = None
+    waiting: Waiting | None = None
+    """The wait as the page showed it. If another one is in its place now, the answer is refused."""
 
 
 class Shown(Struct, frozen=True):
@@ -116,6 +118,7 @@ async def answer(request: Request, pages: Pages) -> Response:
         waits = [each for each in await record.waiting(word.run) if each.of == word.of and each.run == word.run]
         if not waits:
             raise NotWaiting(word.run, "approval", [], wanted=word.of)
+        check_shown(word.waiting, waits[0])
         receipt = await _given(record, waits[0], word)
     return answered({"new": not receipt.again, "tool": receipt.tool}, 202)
 

@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from gesta.cli.talk import short
 from gesta.cli.waits import shown
-from gesta.decide.waiting import Waiting
+from gesta.decide.waiting import Waiting, mark
 from gesta.errors import NotWaiting, SaidBefore
 from gesta.record.record import Record
 from gesta.text.visible import visible
@@ -37,7 +37,7 @@ class Form(Struct, frozen=True):
     @property
     def name(self) -> str:
         """Name of the form. Every process that reads the record computes the same name for the same wait."""
-        return f"{self.waiting.what}-{self.waiting.run}-{self.waiting.of}"
+        return f"{self.waiting.what}-{self.waiting.run}-{self.waiting.of}-{mark(self.waiting)}"
 
 
 def forms(waits: tuple[Waiting, ...] | list[Waiting], agent: str) -> list[Form]:

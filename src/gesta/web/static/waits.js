@@ -47,7 +47,7 @@ function answers(record, wait, by, made, done) {
     problem.textContent = "";
     const buttons = [...made.querySelectorAll("button")];
     let word;
-    try { word = { run: wait.run, of: wait.of, verdict, by: name.input.value, ...more() }; } catch (error) { problem.textContent = error.message; return; }
+    try { word = { run: wait.run, of: wait.of, verdict, by: name.input.value, waiting: wait, ...more() }; } catch (error) { problem.textContent = error.message; return; }
     localStorage.setItem(NAME, name.input.value);
     for (const each of buttons) each.disabled = true;
     try {

@@ -1,0 +1,111 @@
+"""A person's word counts for what was shown, and no word is lost or goes to something else."""
+
+from typing import Any
+
+import msgspec
+import pytest
+
+import gesta
+from gesta.errors import NotWaiting
+from gesta.record.record import Record
+from gesta.stores.pruning import Choice, Pruner, plan, prune
+
+PAID: list[tuple[int, str]] = []
+
+
+@gesta.tool(effect="once", approval=True)
+def pay(cents: int, to: str) -> str:
+    """Pay."""
+    PAID.append((cents, to))
+    return "paid"
+
+
+@gesta.tool(effect="once")
+def order(item: str) -> str:
+    """Order."""
+    raise gesta.InDoubt(f"the line went dead over {item}")
+
+
+@pytest.fixture(autouse=True)
+def _nothing_paid() -> None:
+    PAID.clear()
+
+
+def desk(*said: Any, **more: Any) -> gesta.Agent:
+    return gesta.Agent("desk", model=gesta.scripted(*said, "Done.", "Done."), tools=[pay, order], **more)
+
+
+def clerk(cents: int, to: str) -> gesta.Agent:
+    return desk(gesta.call("pay", cents=cents, to=to))
+
+
+def asker(question: str, schema: dict[str, Any]) -> gesta.Agent:
+    async def ask(verbs: gesta.Verbs, _text: str) -> str:
+        return str(await verbs.ask("which", question, schema))
+
+    return gesta.Agent("desk", program=ask)
+
+
+async def begun_anew(record: Record, first: gesta.Agent, second: gesta.Agent) -> tuple[gesta.Waiting, gesta.Outcome]:
+    """Return what a page showed of the first turn, and the outcome of the turn that has its run and seqs now."""
+    page = msgspec.json.encode((await record.run(first, "Go on.", session="s")).waiting[0])
+    await record.cancel("s", by="ann")
+    await prune(record.store, await plan(record.store, Choice(session="s")), Pruner(by="ann", reason="old"))
+    outcome = await record.run(second, "Go on.", session="s")
+    shown = msgspec.json.decode(page, type=gesta.Waiting)
+    assert (shown.run, shown.what, shown.of) == (outcome.run, outcome.waiting[0].what, outcome.waiting[0].of)
+    return shown, outcome
+
+
+async def test_a_page_that_showed_another_payment_approves_denies_answers_and_cancels_nothing() -> None:
+    async with gesta.open() as record:
+        shown, outcome = await begun_anew(record, clerk(5, "ann"), clerk(50000, "bob"))
+        for verb in (record.approve, record.deny, record.cancel):
+            with pytest.raises(NotWaiting, match=r"another approval of pay than was shown \(args_digest changed\)"):
+                await verb(shown, by="cfo")
+        with pytest.raises(NotWaiting, match="than was shown"):
+            await record.answer(shown, "in cash", by="cfo")
+        await record.approve(outcome.waiting[0], by="bob")
+        with pytest.raises(NotWaiting, match="than was shown"):  # nor is it told that its word was given before
+            await record.approve(shown, by="cfo")
+        assert (await record.resume("s", clerk(50000, "bob"))).answer == "Done."
+    assert PAID == [(50000, "bob")]
+
+
+async def test_an_answer_to_another_question_and_a_word_about_another_attempt_are_refused() -> None:
+    async with gesta.open() as record:
+        small, large = {"enum": ["S", "L"]}, {"enum": ["S", "L"], "default": "L"}
+        for first, second in ((("A cup?", small), ("A car?", small)), (("A cup?", small), ("A cup?", large))):
+            shown, outcome = await begun_anew(record, asker(*first), asker(*second))
+            with pytest.raises(NotWaiting, match="another question of which than was shown"):
+                await record.answer(shown, "L", by="ann")
+            await record.cancel(outcome.waiting[0], by="ann")
+            await prune(record.store, await plan(record.store, Choice(session="s")), Pruner(by="ann", reason="old"))
+        tries = desk(gesta.call("order", item="lamp"))
+        shown, outcome = await begun_anew(record, tries, tries)  # the same arguments, but another attempt
+        with pytest.raises(NotWaiting, match=r"another doubt of order than was shown \(since changed\)"):
+            await record.resolve(shown, "retry", by="ann")
+        bare = gesta.Waiting("doubt", of=shown.of, run=shown.run)  # what was not shown is not compared
+        assert (await record.resolve(bare, "done", by="ann", result=7)).verdict == "done"
+        assert outcome.waiting[0].what == "doubt"
+
+
+async def test_a_wait_of_an_ended_turn_cancels_no_later_turn() -> None:
+    async with gesta.open() as record:
+        (old,) = (await record.run(clerk(5, "ann"), "Pay.", session="s")).waiting
+        await record.cancel(old, by="ann")
+        await record.run(desk("Hello.", gesta.call("pay", cents=7, to="eve")), "Pay.", session="s")
+        later = await record.run(desk("Hello.", "Hello.", gesta.call("pay", cents=7, to="eve")), "Pay.", session="s")
+        assert later.reason == "waiting", later
+        with pytest.raises(NotWaiting, match="another turn than was shown"):
+            await record.cancel(old, by="ann")
+        assert (await record.cancel("s", by="ann")) is not None
+
+
+async def test_numbers_that_a_page_read_as_floats_are_the_same_schema() -> None:
+    async with gesta.open() as record:
+        agent = asker("How many?", {"type": "integer", "maximum": 2**63 - 1})
+        (waiting,) = (await record.run(agent, "Go on.", session="s")).waiting
+        page = msgspec.structs.replace(waiting, schema={"type": "integer", "maximum": float(2**63 - 1)})
+        await record.answer(page, 7, by="ann")
+        assert (await record.resume("s", agent)).answer == "7"

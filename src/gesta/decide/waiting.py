@@ -108,13 +108,13 @@ class Waiting(Struct, frozen=True):
         return f"{self.what} of {self.tool}" if self.tool else self.what
 
 
-SHOWN = ("call", "tool", "args_digest", "question", "schema", "expires", "since")
+TOLD_APART = ("call", "tool", "args_digest", "question", "schema", "expires", "since")
 """The fields of a wait that tell it from another wait of the same run, kind and seq. Such another wait exists after a
 run was pruned and begun anew, or a backup was restored."""
 
 
 def changed(shown: Waiting, now: Waiting) -> list[str]:
-    """Return the names of the fields of `SHOWN` that differ from what a person was shown; empty if it is the same wait.
+    """Return the names of the fields of `TOLD_APART` that differ from what was shown; empty if it is the same wait.
 
     Args:
         shown: what the person was shown. A field with its default value was not shown, so it is not compared.
@@ -123,19 +123,20 @@ def changed(shown: Waiting, now: Waiting) -> list[str]:
     bare = Waiting(shown.what)
     return [
         name
-        for name in SHOWN
-        if getattr(shown, name) != getattr(bare, name) and _plain(getattr(shown, name)) != _plain(getattr(now, name))
+        for name in TOLD_APART
+        if getattr(shown, name) != getattr(bare, name)
+        and _comparable(getattr(shown, name)) != _comparable(getattr(now, name))
     ]
 
 
-def _plain(value: Any) -> Any:
+def _comparable(value: Any) -> Any:
     """Return a fact in the form in which two are compared. A page may have read the numbers of a schema as floats."""
     return json.loads(json.dumps(value), parse_int=float) if isinstance(value, dict) else value
 
 
 def mark(waiting: Waiting) -> str:
     """Return a text that is equal for the same wait, and differs for another wait with its run, kind and seq."""
-    return digest_of({name: to_builtins(getattr(waiting, name)) for name in SHOWN})[:16]
+    return digest_of({name: to_builtins(getattr(waiting, name)) for name in TOLD_APART})[:16]
 
 
 def in_words(waits: Iterable[Waiting]) -> str:

@@ -23,7 +23,7 @@ HOSTILE = [
     {"name": "large", "inputSchema": OBJECT | {"description": "x" * 200_000}},
     {"name": "pay\u202e\u200b me", "description": "Pay\u200b\u2063 all\U000e0041.", "inputSchema": OBJECT},
 ]
-TOOLS = ("picture", "sound", "link", "file", "both", "huge", "twice", "wrong", "late", "empty")
+TOOLS = ("picture", "sound", "link", "file", "both", "huge", "twice", "wrong", "late", "empty", "misfit", "bare")
 CONTENT: dict[str, dict[str, Any]] = {
     "picture": {"type": "image", "data": PIXEL, "mimeType": "image/png"},
     "sound": {"type": "audio", "data": PIXEL, "mimeType": "audio/wav"},
@@ -53,6 +53,10 @@ def call(of: Any, name: str) -> None:
         return send(of, text("x" * 500_000))
     if name == "empty":
         return send(of, {"content": []})
+    if name == "misfit":
+        return send(of, {"content": [{"type": "text", "text": "done"}], "structuredContent": {"size": "no number"}})
+    if name == "bare":
+        return send(of, text("done"))
     if name == "late":
         return None
     if name == "wrong":
@@ -80,7 +84,9 @@ def main() -> None:
             info = {"name": "od\u202ed\u200b", "version": "1"}
             send(of, {"protocolVersion": version, "capabilities": {"tools": {}}, "serverInfo": info})
         elif method == "tools/list":
-            plain = [{"name": name, "inputSchema": OBJECT} for name in TOOLS]
+            plain: list[dict[str, Any]] = [{"name": name, "inputSchema": OBJECT} for name in TOOLS]
+            for each in plain[-2:]:
+                each["outputSchema"] = {"type": "object", "properties": {"size": {"type": "integer"}}}
             send(of, {"tools": HOSTILE if HABIT == "hostile" else plain})
         elif method == "tools/call":
             call(of, message["params"]["name"])

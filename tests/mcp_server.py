@@ -132,6 +132,8 @@ def call(params: dict[str, Any]) -> dict[str, Any]:
         note("keys", key)
     hold("after")
     die("after")
+    if (FOLDER / "odd").exists():
+        return json.loads((FOLDER / "odd").read_text())  # type: ignore[no-any-return]
     return text(f"{name}: {item}")
 
 
@@ -187,7 +189,8 @@ class Handler(BaseHTTPRequestHandler):
             status = int((FOLDER / "status").read_text())
             (FOLDER / "status").unlink()
             body = (FOLDER / "body").read_bytes() if (FOLDER / "body").exists() else None
-            return self.reply(status, body)
+            kind = (FOLDER / "type").read_text() if (FOLDER / "type").exists() else "application/json"
+            return self.reply(status, body, kind)
         return self.reply(200, found)
 
     def do_GET(self) -> None:
@@ -198,10 +201,10 @@ class Handler(BaseHTTPRequestHandler):
             threading.Event().wait()
         self.reply(405, None)
 
-    def reply(self, status: int, body: Any) -> None:
+    def reply(self, status: int, body: Any, kind: str = "application/json") -> None:
         data = b"" if body is None else body if isinstance(body, bytes) else json.dumps(body).encode()
         self.send_response(status)
-        self.send_header("content-type", "application/json")
+        self.send_header("content-type", kind)
         self.send_header("content-length", str(len(data)))
         self.send_header("mcp-session-id", self.session)
         self.end_headers()

@@ -1,5 +1,6 @@
 """Servers of MCP that misbehave: what they write, return and forget is bounded, named, and never done twice."""
 
+import json
 import logging
 import os
 import sys
@@ -8,7 +9,7 @@ from typing import Any
 
 import pytest
 from tests.conftest import FULL
-from tests.mcp_shop import http_shop, lines
+from tests.mcp_shop import either, http_shop, lines
 
 import gesta
 from gesta.errors import NoServer
@@ -126,6 +127,61 @@ async def test_a_reply_of_http_that_is_no_answer_leaves_a_doubt(status: int, bod
             outcome = await record.resume("s", agent)
     assert outcome.answer == "Done."
     assert lines(tmp_path, "effects") == ["pay soup", "look soup"]
+
+
+EVENTS = [
+    "upstream timed out",
+    '{"jsonrpc": "2.0", "id"',
+    '{"paid": true}',
+    '{"jsonrpc": "2.0", "id": 3, "result": []}',
+]
+EVENTS += ['{"jsonrpc": "2.0", "id": 4711, "result": {"content": []}}']
+
+
+@pytest.mark.parametrize("data", EVENTS if FULL else [EVENTS[0], EVENTS[4]])
+async def test_an_event_of_http_that_is_no_answer_leaves_a_doubt(
+    data: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with http_shop(tmp_path) as url:
+        agent = agent_of(gesta.mcp(url), gesta.call("pay", item="soup"), "Done.")
+        (tmp_path / "body").write_text(f"data: {data}\n\n" * 2)
+        (tmp_path / "type").write_text("text/event-stream")
+        (tmp_path / "status").write_text("200")
+        async with gesta.open() as record:
+            outcome = await record.run(agent, "Buy.", session="s")
+            assert [(each.what, each.tool) for each in outcome.waiting] == [("doubt", "pay")]
+            (fault,) = of_kind(await record.read(outcome.run), FaultContent)
+            assert "was lost in the middle of 'pay'" in fault.error.message
+    said = [each.getMessage() for each in caplog.records if each.levelno >= logging.WARNING]
+    assert len(said) == 1, said
+    assert "writes lines that are no messages" in said[0]
+
+
+@pytest.mark.parametrize("transport", ["stdio", "http"])
+async def test_a_result_that_cannot_be_read_leaves_a_doubt(transport: str, tmp_path: Path) -> None:
+    with either(transport, tmp_path) as source:
+        (tmp_path / "odd").write_text(json.dumps({"content": "paid soup"}))
+        async with gesta.open() as record:
+            agent = agent_of(source, gesta.call("pay", item="soup"), gesta.call("look", item="soup"), "Done.")
+            outcome = await record.run(agent, "Buy.", session="s")
+            assert [(each.what, each.tool) for each in outcome.waiting] == [("doubt", "pay")]
+            (fault,) = of_kind(await record.read(outcome.run), FaultContent)
+            assert "paid soup" in fault.error.message
+            await record.resolve(outcome.waiting[0], "done", by="Ada", result="paid")
+            outcome = await record.resume("s", agent)
+            *_, looked = of_kind(await record.read(outcome.run), ToolResultContent)
+    assert (outcome.answer, looked.outcome) == ("Done.", "error")
+    assert "cannot be read" in looked.tool_result
+    assert lines(tmp_path, "effects") == ["pay soup", "look soup"]
+
+
+async def test_a_result_that_misses_its_schema_is_read_as_it_came() -> None:
+    async with gesta.open() as record:
+        agent = agent_of(odd("none"), gesta.call("misfit"), gesta.call("bare"), "Done.")
+        outcome = await record.run(agent, "Go.")
+        misfit, bare = of_kind(await record.read(outcome.run), ToolResultContent)
+    assert (misfit.outcome, misfit.tool_result) == ("ok", {"size": "no number"})
+    assert (bare.outcome, bare.tool_result) == ("ok", "done")
 
 
 @pytest.mark.skipif(not FULL, reason="64 MiB")

@@ -14,7 +14,7 @@ from msgspec import Struct, field
 
 from gesta.agent import Agent
 from gesta.bridges.mcp import asking, results
-from gesta.bridges.mcp.link import Link, library, plain
+from gesta.bridges.mcp.link import Link, library, plain, tool_results
 from gesta.bridges.mcp.offers import Offer
 from gesta.errors import GestaError, InDoubt, ToolError, message_of
 from gesta.function_tool.context import Context, ToolQuestion
@@ -89,11 +89,23 @@ class Flight:
         more["meta"] = {KEY: self._key}
         match self.offer.method:
             case "tools/call":
-                return await session.call_tool(self.offer.name, given, progress_callback=self._progress, **more)
+                return await self._tool(session, more)
             case "resources/read":
                 return await session.read_resource(given["uri"], **more)
             case "prompts/get":
                 return await session.get_prompt(given["name"], given.get("arguments"), **more)
+
+    async def _tool(self, session: Any, more: dict[str, Any]) -> Any:
+        """Call a tool, and return the result as it came, also if it does not fit the tool's `outputSchema`.
+
+        The library's own `call_tool` raises then, although the server has carried out the call.
+        """
+        types = library().types
+        meta = {"_meta": more.pop("meta")}
+        del more["allow_input_required"]
+        params = types.CallToolRequestParams(name=self.offer.name, arguments=self._arguments, **meta, **more)
+        request = types.CallToolRequest(params=params)
+        return await session.send_request(request, tool_results(), progress_callback=self._progress)
 
     async def _progress(self, progress: float, total: float | None, message: str | None) -> None:
         self._told += 1
@@ -195,8 +207,8 @@ def value_of(flight: Flight) -> Any:
     """Return the result of a call that has ended, as the value of the tool.
 
     Raises:
-        ToolError: the server refused the call, reported that the tool failed, or broke the protocol with its answer.
-        InDoubt: nobody knows whether the server carried out the call.
+        ToolError: the server refused the call, or reported that the tool failed.
+        InDoubt: nobody knows whether the server carried out the call, or how: the answer cannot be read.
         ConnectionRefusedError: the call was not sent.
     """
     failure, name = flight.failure, flight.offer.name
@@ -213,4 +225,7 @@ def value_of(flight: Flight) -> Any:
         raise InDoubt(f"{where} was lost in the middle of {name!r}: {said}") from None
     if isinstance(failure, library().MCPError):
         raise ToolError(f"{where} refused the call: {said}") from None
-    raise ToolError(f"{where} answered {name!r}, and not in the form that it promised: {said}") from None
+    odd = f"{where} answered {name!r}, and the answer cannot be read: {said}"
+    if flight.offer.effect == "pure":
+        raise ToolError(odd) from None
+    raise InDoubt(odd) from None

@@ -8,6 +8,7 @@ new link.
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
+from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any, Self
 
@@ -51,6 +52,15 @@ def library() -> Any:
             logging.NullHandler()
         )  # else Python prints its errors, with tracebacks, in a program without logging
     return mcp
+
+
+@cache
+def tool_results() -> Any:
+    """Return what reads a result of `tools/call`."""
+    from pydantic import TypeAdapter
+
+    types = library().types
+    return TypeAdapter(types.CallToolResult | types.InputRequiredResult)
 
 
 class Link:
@@ -162,18 +172,23 @@ class Link:
     @asynccontextmanager
     async def _http(self, lib: Any) -> AsyncIterator[Any]:
         opened = lib.client.streamable_http.streamable_http_client
-        async with Sender(self.spec) as self.sender:
+        async with Sender(self.spec, lib.types, self._odd) as self.sender:
             transport = opened(self.spec.url, http_client=self.sender, max_sse_event_size=EVENT_BYTES)
             async with transport as (reading, writing):
                 self._spawned()
                 yield Watched(reading, self.close), writing
 
     async def _heard(self, message: Any) -> None:
-        if isinstance(message, Exception) and not self._warned:
-            self._warned = True
-            LOGGER.warning("The MCP server %s writes lines that are no messages; they are left out.", self.spec.shown)
+        if isinstance(message, Exception):
+            self._odd()
         if getattr(message, "method", "").endswith("/list_changed"):
             self.changed = True
+
+    def _odd(self) -> None:
+        """Warn, once, that the server writes what is left out."""
+        if not self._warned:
+            self._warned = True
+            LOGGER.warning("The MCP server %s writes lines that are no messages; they are left out.", self.spec.shown)
 
     async def _elicit(self, _context: Any, params: Any) -> Any:
         return await self._answer("elicitation/create", params, "ElicitResult")

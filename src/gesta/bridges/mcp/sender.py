@@ -7,9 +7,8 @@ called for each request.
 """
 
 import inspect
-import json
 import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from typing import Any, Literal
 
 import anyio.to_thread
@@ -54,14 +53,22 @@ class HeaderFailed(Exception):
 class Sender(httpx2.AsyncClient):
     """The HTTP client for one MCP server."""
 
-    def __init__(self, spec: Spec) -> None:
+    def __init__(self, spec: Spec, types: Any, odd: Callable[[], None]) -> None:
+        """Make the client of a server.
+
+        Args:
+            types: the module `mcp.types`, which reads messages of the protocol.
+            odd: called for each event that is left out.
+        """
         super().__init__(timeout=httpx2.Timeout(CONNECT_S, read=None))  # each call has a timeout of its own
-        self._spec = spec
+        self._spec, self._types, self._odd = spec, types, odd
         self.word = os.urandom(12).hex()
         """The random word in the errors that are made here.
 
         A server does not know it, so it cannot forge such an error.
         """
+        self._events = dict[Any, str]()
+        """Id of the last event of each request that is not answered yet. A lost stream is resumed by that id."""
 
     async def send(
         self,
@@ -86,6 +93,10 @@ class Sender(httpx2.AsyncClient):
             return self._instead(request, of, "unsent", _said(failure))
         except httpx2.TransportError as failure:
             return self._instead(request, of, "lost", _said(failure))
+        if request.method == "GET":
+            resumed = request.headers.get("last-event-id")
+            of = next((each for each, event in self._events.items() if event == resumed), None)
+            return self._streamed(request, of, response)
         if request.method != "POST" or of is None:
             return response
         return await self._checked(request, of, response)
@@ -93,13 +104,15 @@ class Sender(httpx2.AsyncClient):
     async def _checked(self, request: httpx2.Request, of: Any, response: httpx2.Response) -> httpx2.Response:
         """Read the body of a reply, and return the reply if the body answers the request; else return an error reply.
 
-        A stream of events and a redirect are returned unread.
+        A redirect is returned unread. A stream of events is checked while it is read.
 
         Args:
             of: id of the JSON-RPC request; `None` for a notification, which has no id.
         """
         status, kind = response.status_code, response.headers.get("content-type", "").lower()
-        if (status < 300 and kind.startswith("text/event-stream")) or response.has_redirect_location:
+        if status < 300 and kind.startswith("text/event-stream"):
+            return self._streamed(request, of, response)
+        if response.has_redirect_location:
             return response
         try:
             body = await _body(response)
@@ -110,7 +123,7 @@ class Sender(httpx2.AsyncClient):
         if body is None:
             return self._instead(request, of, "lost", f"the reply has more than {BODY_BYTES} bytes")
         forgotten = status == 404 and "mcp-session-id" in request.headers
-        if _is_answer(body, of, status) and not forgotten:
+        if self._is_answer(body, of, status) and not forgotten:
             names = ("content-type", "mcp-session-id")
             kept = {name: response.headers[name] for name in names if name in response.headers}
             return httpx2.Response(status, headers=kept, content=body, request=request)
@@ -121,6 +134,64 @@ class Sender(httpx2.AsyncClient):
         if forgotten:
             return self._instead(request, of, "gone", said)
         return self._instead(request, of, "lost" if status in GATEWAY else "refused", said)
+
+    def _is_answer(self, body: bytes, of: Any, status: int) -> bool:
+        """Return whether a body is the JSON-RPC answer to the request with the id `of`. An error may lack the id.
+
+        With an HTTP `status` of 400 or more, only an error is an answer.
+        """
+        try:
+            message: Any = self._types.jsonrpc_message_adapter.validate_json(body, by_name=False)
+        except ValueError:
+            return False
+        if isinstance(message, self._types.JSONRPCError):
+            return message.id in (of, None)
+        return status < 400 and isinstance(message, self._types.JSONRPCResponse) and message.id == of
+
+    def _streamed(self, request: httpx2.Request, of: Any, response: httpx2.Response) -> httpx2.Response:
+        """Return a stream of events without those that are no messages or answer another request.
+
+        The library `mcp` would take such an event for the server's answer. Without an answer, a stream that ends is
+        a loss, as it is with a reply that is one JSON document. Another response is returned unchanged.
+
+        Args:
+            of: id of the JSON-RPC request that the stream answers; `None` if it is not known.
+        """
+        kind = response.headers.get("content-type", "").lower()
+        if response.status_code >= 300 or not kind.startswith("text/event-stream"):
+            return response
+        session = response.headers.get("mcp-session-id")
+        kept = {"content-type": "text/event-stream"} | ({"mcp-session-id": session} if session is not None else {})
+        stream = Events(response, self._kept(of, response))
+        return httpx2.Response(response.status_code, headers=kept, stream=stream, request=request)
+
+    async def _kept(self, of: Any, response: httpx2.Response) -> AsyncIterator[bytes]:
+        async for event in httpx2.EventSource(response, max_event_size=EVENT_BYTES):
+            if event.id and of is not None:
+                self._events[of] = event.id
+            data = event.data
+            if event.event == "message" and data and not self._belongs(data, of):
+                data = ""
+            told = [f"id: {event.id}"] if event.id else []
+            told += [f"retry: {event.retry}"] if event.retry is not None else []
+            told += [f"event: {event.event}", *(f"data: {line}" for line in data.split("\n") if data), "", ""]
+            yield "\n".join(told).encode()
+
+    def _belongs(self, data: str, of: Any) -> bool:
+        """Return whether an event is a message of the protocol, and no answer to another request than `of`."""
+        try:
+            message: Any = self._types.jsonrpc_message_adapter.validate_json(data, by_name=False)
+        except ValueError:
+            self._odd()
+            return False
+        failed = isinstance(message, self._types.JSONRPCError)
+        if not failed and not isinstance(message, self._types.JSONRPCResponse):
+            return True
+        if of is not None and message.id != of and not (failed and message.id is None):
+            self._odd()
+            return False
+        self._events.pop(of, None)
+        return True
 
     def _instead(self, request: httpx2.Request, of: Any, kind: Kind, said: str) -> httpx2.Response:
         """Return a made-up reply, which reports to the library `mcp` that a request failed.
@@ -139,6 +210,21 @@ class Sender(httpx2.AsyncClient):
     def kind_of(self, data: Any) -> Kind | None:
         """Return how a request failed, such as `lost`, from an error's data; `None` if the server sent the error."""
         return data.get("kind") if isinstance(data, dict) and data.get("word") == self.word else None
+
+
+class Events(httpx2.AsyncByteStream):
+    """The body of a response that is checked while it is read."""
+
+    def __init__(self, response: httpx2.Response, parts: AsyncIterator[bytes]) -> None:
+        self._response, self._parts = response, parts
+
+    def __aiter__(self) -> AsyncIterator[bytes]:
+        """Return the parts of the body."""
+        return self._parts
+
+    async def aclose(self) -> None:
+        """Close the response."""
+        await self._response.aclose()
 
 
 async def _given(name: str, function: Any) -> str:
@@ -175,22 +261,6 @@ def _request_id(request: httpx2.Request) -> Any:
     except (msgspec.DecodeError, httpx2.StreamError):
         return None
     return message.get("id") if isinstance(message, dict) and "method" in message else None
-
-
-def _is_answer(body: bytes, of: Any, status: int) -> bool:
-    """Return whether a body is the JSON-RPC answer to the request with the id `of`. An error may lack the id.
-
-    With an HTTP `status` of 400 or more, only an error is an answer.
-    """
-    try:
-        message = json.loads(body)
-    except (ValueError, RecursionError):
-        return False
-    if not isinstance(message, dict):
-        return False
-    if isinstance(message.get("error"), dict):
-        return message.get("id") in (of, None)
-    return status < 400 and "result" in message and message.get("id") == of
 
 
 def _said(failure: BaseException) -> str:

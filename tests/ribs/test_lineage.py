@@ -481,6 +481,15 @@ what entry 11 of run <run> was made from
     assert why("last", "8").stdout.splitlines()[1:] == [line[1:] for line in done.stdout.splitlines()[1:5]]
 
 
+def test_why_obeys_no_code_of_an_answer_whose_words_stand_in_a_source(shell: Path) -> None:
+    del shell
+    recorded("\x1b[2J\x9b31mThe order 4711-ABCD is on its way\u202e", texts=("Where is order 4711-ABCD now?",))
+    said = why("last").stdout
+    assert "[" in said.splitlines()[-1].split("order 4711-ABCD")[0]
+    assert "\\x1b[2J" in said
+    assert not HOSTILE.search(said)
+
+
 def test_why_as_json_gives_each_node(shell: Path) -> None:
     recorded(NASTY)
     nodes = [json.loads(line) for line in why("s", "--json").stdout.splitlines()]

@@ -244,7 +244,7 @@ class Page:
         if self._everything:
             return wrap(said + harmless(node.text).strip(), width)
         if self._passages and node.id == self._found.nodes[-1].id:
-            return wrap(said + self._marked(node).strip(), width)
+            return wrap(said + harmless(self._marked(node)).strip(), width)
         first, *rest = self._lines_of(node)
         return [self._cut(line, width) for line in (said + first, *rest)]
 

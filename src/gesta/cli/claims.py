@@ -22,7 +22,22 @@ from gesta.cli.approving import who
 from gesta.cli.layout import table
 from gesta.cli.pages import reading
 from gesta.cli.record_options import AdoptOptions, GoneOptions
-from gesta.cli.talk import BOLD, DIM, FAILED, USAGE, Stop, count, json_line, put, put_all, say, short, styled, terminal
+from gesta.cli.talk import (
+    BOLD,
+    DIM,
+    FAILED,
+    USAGE,
+    Stop,
+    count,
+    harmless,
+    json_line,
+    put,
+    put_all,
+    say,
+    short,
+    styled,
+    terminal,
+)
 from gesta.codec.rows import decode_content
 from gesta.errors import nearest
 from gesta.kinds import AttemptContent, ToolCallContent
@@ -91,7 +106,11 @@ def _adopted(options: AdoptOptions, facts: dict[str, Any]) -> int:
     if options.json:
         put(json_line(facts))
     elif facts["adopted"]:
-        put(f"adopted by {facts['by']}: {count(len(facts['runs']), 'turn' if 'mark' in facts else 'run')} may go on")
+        put(
+            harmless(
+                f"adopted by {facts['by']}: {count(len(facts['runs']), 'turn' if 'mark' in facts else 'run')} may go on"
+            )
+        )
     return 0
 
 
@@ -144,7 +163,7 @@ def gone(options: GoneOptions) -> int:
                 facts = {"process": process, "gone": True, "by": None if known else by}
                 put(json_line({**facts, "attempts": [each.id for each in attempts]}))
             elif not known:
-                put(f"gone: {process}, {by} says")
+                put(harmless(f"gone: {process}, {by} says"))
             return 0
 
     return anyio.run(work)

@@ -77,7 +77,7 @@ def replay(options: ReplayOptions) -> int:
         put(json_line({"run": found.run, "runs": len(every), "entries": entries, "diverged": _divergence(first)}))
     elif first is None:
         below = f" and {count(len(every) - 1, 'run')} below it" if len(every) > 1 else ""
-        put(f"run {found.run}{below}: {count(entries, 'entry')}, all the same. Nothing was done.")
+        put(harmless(f"run {found.run}{below}: {count(entries, 'entry')}, all the same. Nothing was done."))
     else:
         put_all(map(harmless, divergence_lines(first, list(runs[first.run]))))
     return FAILED if first is not None else 0
@@ -361,7 +361,8 @@ def _add(options: CaseOptions) -> int:
         file.write(text)
     entries = sum(len(each) for each in made.runs.values())
     facts = {"case": str(path), "entries": entries, "bytes": len(text.encode())}
-    put(json_line(facts) if options.json else f"{path}: {count(entries, 'entry')}, {len(text.encode()):,} bytes")
+    told = f"{path}: {count(entries, 'entry')}, {len(text.encode()):,} bytes"
+    put(json_line(facts) if options.json else harmless(told))
     return 0
 
 
@@ -383,7 +384,7 @@ def _accept(options: CaseOptions) -> int:
         changed = text != path.read_text(encoding="utf-8")
         path.write_text(text, encoding="utf-8")
         facts = {"case": str(path), "changed": changed}
-        put(json_line(facts) if options.json else f"{path}: {'accepted' if changed else 'as it was'}")
+        put(json_line(facts) if options.json else harmless(f"{path}: {'accepted' if changed else 'as it was'}"))
     return FAILED if failed else 0
 
 

@@ -287,7 +287,7 @@ async def _import(record: Record, path: str, options: ImportOptions) -> None:
         put(json_line({"file": path, **facts, "oddities": found.oddities}))
         return
     skipped = f", {found.skipped} skipped" if found.skipped else ""
-    put(f"{path}: {count(found.runs, 'run')}, {count(found.entries, 'entry')}{skipped} ({found.format})")
+    put(harmless(f"{path}: {count(found.runs, 'run')}, {count(found.entries, 'entry')}{skipped} ({found.format})"))
     for name, times in sorted(found.oddities.items()):
         say(f"  {times:,} x {name}: {ODDITIES.get(name, '')}", DIM)
 
@@ -328,5 +328,5 @@ def push(options: PushOptions) -> int:
             f"; {count(pushed.moved, 'run')} {'goes' if pushed.moved == 1 else 'go'} on there" if options.move else ""
         )
         shown = options.target if not remote(options.target) else address
-        put(f"{count(pushed.runs, 'run')}, {count(pushed.entries, 'entry')} pushed to {shown}{known}{moved}")
+        put(harmless(f"{count(pushed.runs, 'run')}, {count(pushed.entries, 'entry')} pushed to {shown}{known}{moved}"))
     return FAILED if pushed.refused else 0

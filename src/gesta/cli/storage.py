@@ -14,7 +14,22 @@ from gesta.cli.approving import who
 from gesta.cli.layout import table
 from gesta.cli.pages import reading
 from gesta.cli.record_options import BackupOptions, HoldOptions, PruneOptions
-from gesta.cli.talk import BOLD, DIM, FAILED, USAGE, Stop, count, json_line, put, put_all, say, short, styled, terminal
+from gesta.cli.talk import (
+    BOLD,
+    DIM,
+    FAILED,
+    USAGE,
+    Stop,
+    count,
+    harmless,
+    json_line,
+    put,
+    put_all,
+    say,
+    short,
+    styled,
+    terminal,
+)
 from gesta.cli.times import point
 from gesta.errors import RecordBusy, WriteFailed
 from gesta.integrity.tombstones import Hold, holds
@@ -64,7 +79,7 @@ def backup(options: BackupOptions) -> None:
     if options.json:
         put(json_line({"from": address, "to": options.to, "bytes": size}))
     else:
-        put(f"{address} copied to {options.to}: {sizes(size)}")
+        put(harmless(f"{address} copied to {options.to}: {sizes(size)}"))
 
 
 def prune(options: PruneOptions) -> int:

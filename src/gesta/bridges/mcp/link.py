@@ -57,10 +57,8 @@ def library() -> Any:
 @cache
 def tool_results() -> Any:
     """Return what reads a result of `tools/call`."""
-    from pydantic import TypeAdapter
-
     types = library().types
-    return TypeAdapter(types.CallToolResult | types.InputRequiredResult)
+    return type(types.server_result_adapter)(types.CallToolResult | types.InputRequiredResult)
 
 
 class Link:

@@ -361,8 +361,7 @@ def _add(options: CaseOptions) -> int:
         file.write(text)
     entries = sum(len(each) for each in made.runs.values())
     facts = {"case": str(path), "entries": entries, "bytes": len(text.encode())}
-    told = f"{path}: {count(entries, 'entry')}, {len(text.encode()):,} bytes"
-    put(json_line(facts) if options.json else harmless(told))
+    put(json_line(facts) if options.json else harmless(f"{path}: {count(entries, 'entry')}, {facts['bytes']:,} bytes"))
     return 0
 
 

@@ -28,6 +28,7 @@ from gesta.stores.pruning import Choice, Pruner, plan, prune
 from gesta.stores.run_index import ASKS, RunIndex
 from gesta.stores.session_list import listed
 from gesta.views.sessions import SessionFilter
+from gesta.web.data import Pages
 from gesta.web.listing import Asked, Listing, asked, everywhere
 from gesta.web.people import shown, until
 
@@ -345,7 +346,7 @@ async def test_words_are_found_in_sessions_and_narrowed_by_the_other_filters(rec
 async def test_several_records_are_one_list_in_one_order(record: gesta.Record) -> None:
     async with gesta.open() as other:
         await other.run(desk("Yes."), "Well?", session="other")
-        both = [Listing(record), Listing(other)]
+        both = [Pages(each, "", "") for each in (record, other)]
         page = await everywhere(both, asked({"limit": "2"}))
         assert [(each["record"], each["name"]) for each in page.sessions] == [(1, "other"), (0, "gus")]
         assert (page.totals.sessions, page.totals.usd) == (8, 0.25)

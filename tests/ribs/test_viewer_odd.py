@@ -24,6 +24,12 @@ from gesta.web.gate import Gate
 pytestmark = [pytest.mark.anyio, pytest.mark.sample(2, over="parent")]
 
 
+@gesta.tool(effect="once", approval=True)
+def pay(order: int) -> str:
+    """Pay."""
+    return f"paid {order}"
+
+
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
     """Return the file of a record with two sessions."""
@@ -108,6 +114,56 @@ def test_a_run_that_was_pruned_is_explained_no_more(client: httpx2.Client, path:
         found = client.get(f"/api/0/runs/{run}{place}")
         assert "Lamps" not in found.text, place
         assert found.status_code == 404 or found.json() == [], place
+
+
+def test_a_record_that_is_away_hides_no_other_and_is_back_when_it_is_back(path: Path, tmp_path: Path) -> None:
+    other = tmp_path / "other.gesta"
+    shutil.copy(path, other)
+    with visited(path, other) as client:
+        path.rename(tmp_path / "away")
+        away, there = client.get("/api/records").json()
+        assert "No such file" in away["problem"]
+        assert (there["problem"], there["last"]) == (None, 14)
+        found = client.get("/api/sessions").json()
+        assert {each["record"] for each in found["sessions"]} == {1}
+        assert found["problems"] == [away["problem"]]
+        assert client.get("/api/0/sessions").status_code == 500
+        (tmp_path / "away").rename(path)
+        assert [each["problem"] for each in client.get("/api/records").json()] == [None, None]
+        assert client.get("/api/sessions").json()["totals"]["sessions"] == 4
+
+
+def test_a_backup_that_is_put_back_and_goes_on_is_not_mixed_with_what_was_shown(path: Path, tmp_path: Path) -> None:
+    def say(word: str, session: str = "anna") -> None:
+        gesta.run_sync(gesta.Agent("desk", model=gesta.scripted(word)), word, record=path, session=session)
+
+    shutil.copy(path, tmp_path / "backup")
+    say("second")
+    with visited(path) as client:
+        run = runs(client)["anna"]
+        shown = [f"/api/0/runs/{run}{each}" for each in ("", "/time", "/why", "/lines", "/requests")]
+        shown += ["/api/0/sessions", "/api/sessions", "/api/0/sessions?words=second"]
+        before = [client.get(each).text for each in shown]
+        (tmp_path / "backup").replace(path)
+        say("otherwise")
+        after = [client.get(each).text for each in shown]
+    with visited(path) as client:
+        assert after == [client.get(each).text for each in shown]
+    assert all(one != other for one, other in zip(before, after, strict=True))
+
+
+def test_an_answer_to_a_record_that_was_moved_away_makes_no_new_record(tmp_path: Path) -> None:
+    path = tmp_path / "shop.gesta"
+    agent = gesta.Agent("desk", model=gesta.scripted(gesta.call("pay", order=7), "Paid."), tools=[pay])
+    wait = gesta.run_sync(agent, "Pay.", record=path).waiting[0]
+    word = {"run": wait.run, "of": wait.of, "verdict": "approved", "by": "Ada"}
+    with visited(path) as client:
+        path.rename(tmp_path / "away")
+        refused = client.post("/api/0/answer", json=word)
+        assert "No such file" in refused.json()["error"]["message"]
+        assert not path.exists()
+        (tmp_path / "away").rename(path)
+        assert client.post("/api/0/answer", json=word).status_code == 202
 
 
 def test_a_new_entry_that_cannot_be_read_does_not_end_the_stream(client: httpx2.Client, path: Path) -> None:

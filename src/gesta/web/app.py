@@ -96,6 +96,7 @@ class Viewer:
             if place >= len(self.pages):
                 return failed(404, "NoRecord", f"There is no record {place}.")
             try:
+                await self.pages[place].settle()
                 return await answers(request, self.pages[place])
             except (GestaError, Refused) as error:
                 return failure(error)
@@ -112,7 +113,7 @@ class Viewer:
 
     async def _everywhere(self, request: Request) -> Response:
         try:
-            return answered(await everywhere([each.listing for each in self.pages], asked(request.query_params)))
+            return answered(await everywhere(self.pages, asked(request.query_params)))
         except GestaError as error:
             return failure(error)
 

@@ -13,7 +13,7 @@ import msgspec
 from gesta.address import Record
 from gesta.codec.rows import encode_content
 from gesta.entry import Entry, utc_text
-from gesta.errors import BrokenRecord
+from gesta.errors import BrokenRecord, GestaError, message_of
 from gesta.kinds import Kind
 from gesta.record.waits import waits_of
 from gesta.serve.bodies import Refused
@@ -50,16 +50,42 @@ class Pages:
                 whole record.
         """
         self.record, self.name, self.address = record, name, address
-        self.listing = Listing(record)
-        self.glances = Glances(record)
-        self.lineages = Lineages(record)
-        self.sent, self.forms = SentPages(record), FormPages(record, self.lineages)
         self.evidence = Evidence(record, address)
+        self._seen: tuple[int, Any] = 0, None
+        self._begin()
+
+    def _begin(self) -> None:
+        self.listing = Listing(self.record)
+        self.glances = Glances(self.record)
+        self.lineages = Lineages(self.record)
+        self.sent, self.forms = SentPages(self.record), FormPages(self.record, self.lineages)
+
+    async def settle(self) -> None:
+        """Forget what was read of the record if its last entry then is not in it now: a backup was put in its place.
+
+        Raises RecordError if the record cannot be read. Cost: at most two short queries.
+        """
+        pos, digest = self._seen
+        last = await self.record.store.last()
+        if last < pos or (pos and await self._digest(pos) != digest):
+            self._begin()
+        if last != pos or digest is None:
+            self._seen = last, await self._digest(last)
+
+    async def _digest(self, pos: int) -> Any:
+        return (await self.record.store.sql("SELECT digest FROM entries WHERE pos = ?", (pos,))).rows
 
     async def about(self) -> dict[str, Any]:
-        """Return facts about the record for every page: its name, id, address and the position of its last entry."""
-        info = self.record.info
-        return {"name": self.name, "id": info.id, "address": info.address, "last": await self.record.store.last()}
+        """Return facts about the record for every page: its name, id, address and the position of its last entry.
+
+        If the record cannot be read now, `problem` says why; it is `None` otherwise.
+        """
+        info, last, problem = self.record.info, 0, None
+        try:
+            last = await self.record.store.last()
+        except GestaError as error:
+            problem = message_of(error)
+        return {"name": self.name, "id": info.id, "address": info.address, "last": last, "problem": problem}
 
     async def run(self, name: str) -> dict[str, Any]:
         """Return the overview of a run: its turns, times and totals, the runs around it, and what it waits for."""

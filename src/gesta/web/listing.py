@@ -7,12 +7,13 @@ page shows the newest sessions and the share of entries that were read, and asks
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 from anyio import Lock
 from msgspec import Struct
 from msgspec.structs import replace
 
+from gesta.errors import GestaError, message_of
 from gesta.record.record import Record
 from gesta.stores.run_index import RunIndex
 from gesta.stores.session_list import listed
@@ -58,6 +59,8 @@ class Listed(Struct, kw_only=True):
     agents: list[str] | None = None
     tools: list[str] | None = None
     records: int = 1
+    problems: list[str] = []
+    """Why records are left out of a list of several: one sentence for each record that cannot be read now."""
 
 
 def asked(given: Mapping[str, str]) -> Asked:
@@ -164,16 +167,37 @@ class Listing:
         return sorted(str(name) for name, _ in self.index.all(query, (CHOICES,)) if name)
 
 
-async def everywhere(listings: Sequence[Listing], wanted: Asked) -> Listed:
+class Lists(Protocol):
+    """What lists the sessions of one record."""
+
+    @property
+    def listing(self) -> Listing:
+        """The list."""
+
+    async def settle(self) -> None:
+        """Forget what was read, if the record is not the same any more. Raises RecordError if it cannot be read."""
+
+
+async def everywhere(places: Sequence[Lists], wanted: Asked) -> Listed:
     """Return a page of the sessions of several records that fit a request, sorted together.
 
-    Each session has the number of its record.
+    Each session has the number of its record. A record that cannot be read is left out. Raises its error if it is the
+    only one.
     """
     first = replace(
         wanted, filter=replace(wanted.filter, after=0, limit=wanted.filter.after + (wanted.filter.limit or 0))
     )
-    pages = [await each.page(first) for each in listings]
-    rows = [row | {"record": number} for number, page in enumerate(pages) for row in page.sessions]
+    read_, problems = dict[int, Listed](), list[str]()
+    for number, each in enumerate(places):
+        try:
+            await each.settle()
+            read_[number] = await each.listing.page(first)
+        except GestaError as error:
+            if len(places) == 1:
+                raise
+            problems.append(message_of(error))
+    pages = [*read_.values()]
+    rows = [row | {"record": number} for number, page in read_.items() for row in page.sessions]
     rows.sort(key=lambda row: _order(row, wanted.filter.sort), reverse=True)
     sums = [page.totals for page in pages]
     usd = [each.usd for each in sums if each.usd is not None]
@@ -187,7 +211,7 @@ async def everywhere(listings: Sequence[Listing], wanted: Asked) -> Listed:
     }
     shown = rows[wanted.filter.after :][: wanted.filter.limit]
     read = min((page.read for page in pages), default=1.0)
-    return Listed(sessions=shown, totals=totals, read=read, records=len(pages), **names)
+    return Listed(sessions=shown, totals=totals, read=read, records=len(places), problems=problems, **names)
 
 
 def _order(row: dict[str, Any], sort: Sort) -> tuple[Any, ...]:

@@ -110,10 +110,17 @@ def until(wait: Waiting) -> str:
 
 
 async def answer(request: Request, pages: Pages) -> Response:
-    """Put a person's answer into the inbox of the waiting run. Raises NotWaiting if no run waits for this answer."""
+    """Put a person's answer into the inbox of the waiting run.
+
+    Raises:
+        NotWaiting: no run waits for this answer.
+        NoRecord: the record is not at its address any more. No new one is made.
+    """
     word = await read(request, Word)
     if not word.by.strip():
         raise AgentError("Nobody is named who answers. Write your name.")
+    async with open_record(pages.address, readonly=True):  # raises for a record that was moved away or deleted
+        pass  # opening it for writing would make a new one
     async with open_record(pages.address) as record:
         waits = [each for each in await record.waiting(word.run) if each.of == word.of and each.run == word.run]
         if not waits:

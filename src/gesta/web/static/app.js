@@ -16,10 +16,11 @@ const main = document.getElementById("main"), top_ = document.getElementById("to
 const help = keys();
 const PLACES = /^r?\/(?:\/|waiting\/|evidence\/|run\/id\/(?:why|time|sent)?)\/?$/; // the part after it names the entry
 const address = () => `${path()}?${query()}`;
-let leave = () => {}, shown = "";
+const BACK = 2000; // ms between looks for a record that could not be read
+let leave = () => {}, shown = "", looks = 0;
 
 async function show() {
-  leave(); leave = () => {};
+  leave(); leave = () => {}; clearInterval(looks);
   shown = address();
   const [, root = "", number = "0", kind = "", id = "", part = "", seq = ""] = path().split("/").map(decoded);
   const record = number === "all" && !kind ? "all" : Number(number) || 0, wanted = Object.fromEntries(query());
@@ -27,6 +28,7 @@ async function show() {
     const records = await api.records(), about = record === "all" ? { name: "all records" } : records[record];
     head(records, about ? record : 0, about ?? records[0], []);
     if (!about) throw new api.Failed(`There is no record ${record}.`);
+    if (about.problem) { back(); throw new api.Failed(about.problem); }
     if (!PLACES.test(`${root}/${kind}/${kind === "run" && id ? "id" : id}/${part}`)) throw new api.Failed("There is no page at this address.");
     if (kind === "run" && part === "why") leave = await lineage(main, record, id, Number(seq) || 0, (facts) => head(records, record, about, facts));
     else if (kind === "run" && part === "time") leave = await lanes(main, record, id, (facts) => head(records, record, about, facts));
@@ -42,6 +44,16 @@ async function show() {
   } finally {
     if (!main.querySelector("h1")) main.prepend(el("h1", { class: "unseen" }, document.title));
   }
+}
+
+/** Show the page again once its record can be read. */
+function back() {
+  const number = path().split("/")[2] || "0";
+  clearInterval(looks);
+  looks = setInterval(async () => {
+    const records = await api.records().catch(() => []);
+    if (records.length && !records[number]?.problem) show();
+  }, BACK);
 }
 
 /** Return a part of a path with its percent-encoding decoded; unchanged if the encoding is wrong. */
@@ -65,5 +77,6 @@ function head(records, record, about, facts) {
     state ? el("span", { class: `chip ${tone}` }, STATES[state] ?? state) : "", copy ? "" : form, help());
 }
 
+addEventListener("closed", back); // a stream of new entries has ended for good, for example because the record was moved
 addEventListener("popstate", () => { if (!location.hash || address() !== shown) show(); }); // the view itself handles a move within the page
 show();

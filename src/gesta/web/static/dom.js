@@ -59,6 +59,7 @@ export function connection(state) {
   const shown = document.getElementById("connection");
   shown.textContent = CONNECTION[state] ?? "";
   shown.hidden = !CONNECTION[state];
+  if (state === "closed") dispatchEvent(new Event("closed"));
 }
 
 const PAUSE = 1500;

@@ -59,6 +59,7 @@ class List {
     const whole = found.read >= 1;
     this.reading.hidden = whole;
     if (!whole) this.reading.textContent = `${asked.words ? "The words of the record are" : "The record is"} read for the first time: ${percent(found.read)}. ${found.sessions.length ? asked.words ? "What was found so far is shown." : "The newest sessions are shown." : ""}`;
+    if (found.problems?.length) { this.reading.hidden = false; this.reading.textContent = found.problems.join(" "); }
     this.show(found, whole);
     if (!whole) { clearTimeout(this.timer); this.timer = setTimeout(() => this.again(), READS); }
     else announce(`${count(found.totals.sessions, "session")}, ${count(found.sessions.length, "session")} on this page`);

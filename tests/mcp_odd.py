@@ -23,7 +23,22 @@ HOSTILE = [
     {"name": "large", "inputSchema": OBJECT | {"description": "x" * 200_000}},
     {"name": "pay\u202e\u200b me", "description": "Pay\u200b\u2063 all\U000e0041.", "inputSchema": OBJECT},
 ]
-TOOLS = ("picture", "sound", "link", "file", "both", "huge", "twice", "wrong", "late", "empty", "misfit", "bare")
+TOOLS = (
+    "picture",
+    "sound",
+    "link",
+    "file",
+    "both",
+    "huge",
+    "twice",
+    "wrong",
+    "late",
+    "empty",
+    "large",
+    "broken",
+    "misfit",
+    "bare",
+)
 CONTENT: dict[str, dict[str, Any]] = {
     "picture": {"type": "image", "data": PIXEL, "mimeType": "image/png"},
     "sound": {"type": "audio", "data": PIXEL, "mimeType": "audio/wav"},
@@ -53,6 +68,11 @@ def call(of: Any, name: str) -> None:
         return send(of, text("x" * 500_000))
     if name == "empty":
         return send(of, {"content": []})
+    if name == "large":
+        return send(of, {"content": [], "structuredContent": {"x": "y" * 500_000}})
+    if name == "broken":
+        why = {"code": 7, "why": "no stock"}
+        return send(of, {"content": [CONTENT["picture"]], "structuredContent": why, "isError": True})
     if name == "misfit":
         return send(of, {"content": [{"type": "text", "text": "done"}], "structuredContent": {"size": "no number"}})
     if name == "bare":

@@ -184,6 +184,18 @@ async def test_a_result_that_misses_its_schema_is_read_as_it_came() -> None:
     assert (bare.outcome, bare.tool_result) == ("ok", "done")
 
 
+async def test_structured_content_is_bounded_and_told_with_an_error() -> None:
+    async with gesta.open() as record:
+        agent = agent_of(odd("none"), gesta.call("large"), gesta.call("broken"), "Done.")
+        outcome = await record.run(agent, "Go.")
+        large, broken = of_kind(await record.read(outcome.run), ToolResultContent)
+    assert large.tool_result.startswith('{"x": "yyy')
+    assert large.tool_result.endswith("y\n[100,009 more characters: kept on record]")
+    assert large.document["structuredContent"] == {"x": "y" * 500_000}
+    assert broken.outcome == "error"
+    assert broken.tool_result == '[image of type image/png, 8 bytes: left out]\n\n{"code": 7, "why": "no stock"}'
+
+
 @pytest.mark.skipif(not FULL, reason="64 MiB")
 async def test_a_reply_of_http_that_is_too_large_leaves_a_doubt(tmp_path: Path) -> None:
     with http_shop(tmp_path) as url:

@@ -255,6 +255,8 @@ class EndContent(Base, frozen=True, kw_only=True, tag="end"):
     error: Error | None = None
     doubts: list[str] | None = None
     """For a turn: names of tools with a call whose outcome is still unknown."""
+    below: list[str] | None = None
+    """For a turn: those of `doubts` that its child runs left, and that no other entry of the turn names."""
     null: bool = False
     """For a turn: whether its answer is the value null, which the agent's `output` type allows."""
     goal: str | None = None
@@ -438,6 +440,8 @@ class CompactionContent(Base, frozen=True, kw_only=True, tag="compaction"):
     """Why there is no summary, if an agent had to write one."""
     run: str | None = None
     """Id of the child run that had to write the summary."""
+    doubts: list[str] | None = None
+    """Names of tools with a call of unknown outcome in that child run."""
 
 
 class CheckContent(Base, frozen=True, kw_only=True, tag="check"):
@@ -456,6 +460,8 @@ class CheckContent(Base, frozen=True, kw_only=True, tag="check"):
     """The reason that the hook gave: for the model to read, or for the person who is asked."""
     value: Any = None
     """The new message, request, arguments or answer, if the hook made one."""
+    doubts: list[str] | None = None
+    """Names of tools with a call of unknown outcome in the child runs that the hook started."""
 
 
 Content = (

@@ -18,6 +18,7 @@ from gesta.kinds import (
     ApprovalContent,
     BeginContent,
     BudgetContent,
+    CheckContent,
     CompactionContent,
     EdgeContent,
     EndContent,
@@ -50,6 +51,28 @@ def by_tool(entry: Entry) -> int | None:
         return None
     own = [cause for cause in entry.causes if isinstance(cause, int)]
     return own[0] if len(own) == 1 and own[0] != content.call else None
+
+
+def left_below(entries: Sequence[Entry], turn: int, name: str | None) -> list[str]:
+    """Return the names of tools that child runs left in doubt, according to the next entry about these runs.
+
+    Args:
+        entries: the recorded entries that were not replayed yet.
+        turn: seq of the turn's `begin` entry.
+        name: name of the child run that a call, a hook or a compaction started: it ends with the seq of the entry that
+            it was started for. `None` for all child runs; then the turn's `end` names the tools.
+    """
+    for each in entries:
+        match each.content:
+            case EndContent(below=below) if name is None and each.span == turn:
+                return below or []
+            case (
+                ToolResultContent(call=int(of), doubts=doubts)
+                | CheckContent(of=of, doubts=doubts)
+                | CompactionContent(to_seq=of, doubts=doubts)
+            ) if name is not None and name.endswith(f"#{of}"):
+                return doubts or []
+    return []
 
 
 def by_letter(entries: Sequence[Entry], entry: Entry) -> bool:

@@ -16,7 +16,7 @@ from msgspec import Struct
 from gesta.address import bind
 from gesta.agent import Agent, chained
 from gesta.compare.offered import Offered
-from gesta.compare.outside import begins_turn, by_tool, from_outside, opens
+from gesta.compare.outside import begins_turn, by_tool, from_outside, left_below, opens
 from gesta.compare.played import PlayedModel, hooking, instructing, nobody, played
 from gesta.compare.same import MISSING, Difference
 from gesta.compare.stage import Found, Stage
@@ -360,8 +360,9 @@ class Understudy(Turns):
             finally:
                 self._rehearsal.stage.journal = None
 
-    async def call_off(self, live: LiveRun, names: Sequence[str] | None = None) -> None:
-        """Do nothing: a replay cancels no child run, because the ends of child runs are recorded entries."""
+    async def call_off(self, live: LiveRun, name: str | None = None) -> list[str]:
+        """Return what the child runs left in doubt, as recorded. A replay cancels none: their ends are on record."""
+        return left_below(self._rehearsal.stage.left, live.log.span_seq, name)
 
     async def _note_change(self, agent: Agent, live: LiveRun) -> None:
         """Write the approvals, answers and cancellations from the inbox into the run.

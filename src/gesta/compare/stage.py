@@ -95,6 +95,11 @@ class Stage:
         """The next recorded entry; `None` after the last one."""
         return self.recorded[self.done] if self.done < len(self.recorded) else None
 
+    @property
+    def left(self) -> Sequence[Entry]:
+        """The recorded entries that were not replayed yet."""
+        return self.recorded[self.done :]
+
     def now(self) -> datetime:
         """Return the time of the replay, which is the time of the next recorded entry, or else of the last entry."""
         return (self.next or self.recorded[-1]).at

@@ -30,11 +30,11 @@ FIELDS: Mapping[Kind, tuple[str, ...]] = {
     Kind.Assistant: ("history",),
     Kind.ToolResult: ("state", "ends_turn", "document", "by", "copy_of", "doubts"),
     Kind.Begin: ("opened", "agent", "key", "allowance"),
-    Kind.End: ("null", "doubts"),
+    Kind.End: ("null", "doubts", "below"),
     Kind.Edge: ("child",),
     Kind.RequestHeader: ("made",),
     Kind.Question: ("raises",),
-    Kind.Compaction: ("tokens", "error", "run"),
+    Kind.Compaction: ("tokens", "error", "run", "doubts"),
 }
 """For other kinds, the fields that only the run itself may set, because they decide how the run continues."""
 

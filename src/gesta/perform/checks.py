@@ -120,9 +120,9 @@ async def _ask_hook(agent: Agent, live: LiveRun, point: Point, of: int, about: A
         of: seq of the entry that the hook is asked about.
         about: the value that the hook is asked about.
     """
-    turn, hook, children = live.state.turn, getattr(agent.hooks, point), Children()
+    turn, hook, children, child = live.state.turn, getattr(agent.hooks, point), Children(), f"{point} {BY}#{of}"
     assert turn is not None
-    context = replace(turn_context(live), call=partial(_judged, live, f"{point} {BY}#{of}", of, children))
+    context = replace(turn_context(live), call=partial(_judged, live, child, of, children))
     try:
         with anyio.fail_after(agent.policy.tool_timeout_s):
             given = hook(about, context)
@@ -139,6 +139,8 @@ async def _ask_hook(agent: Agent, live: LiveRun, point: Point, of: int, about: A
         error = Error(type=HOOK, message=said, traceback=trace)
         live.write(FaultContent(of=turn.begin, error=error), turn.begin, *children.ends)
         return None
+    if children.begun > len(children.ends):  # the hook did not wait for them
+        children.doubts.update(await live.host.call_off(live, child))
     return HookAnswer(given, children)
 
 
@@ -177,6 +179,7 @@ async def _judged(live: LiveRun, child: str, of: int, children: Children, agent:
     ended = await hand_over(live, agent, ChildTask(name, f"{live.log.run}.{child}", input, child, of))
     assert ended.end is not None
     children.ends.append((ended.run, ended.end))
+    children.doubts.update(ended.doubts)
     return ended
 
 
@@ -191,7 +194,7 @@ def _write(agent: Agent, live: LiveRun, point: Point, of: int, said: HookAnswer)
         said: the verdict.
     """
     verdict, ends = said.verdict, said.children.ends
-    if verdict is None and not ends:
+    if verdict is None and not ends and not said.children.doubts:
         return 0
     content = CheckContent(
         of=of,
@@ -200,6 +203,7 @@ def _write(agent: Agent, live: LiveRun, point: Point, of: int, said: HookAnswer)
         verdict=WRITTEN[type(verdict)] if verdict is not None else "allowed",
         words=getattr(verdict, "words", None),
         value=plain(verdict.value) if isinstance(verdict, Change) else None,
+        doubts=sorted(said.children.doubts) or None,
     )
     return live.write(content, of, *ends).seq
 

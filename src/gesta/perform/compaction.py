@@ -59,10 +59,11 @@ async def _leave_out(agent: Agent, live: LiveRun, made: CompactionContent) -> No
             ended = await hand_over(live, rule.by, handed)
         except ChildWaits as waits:  # no summary can be had now, but the turns are left out all the same
             run, why = waits.args
+            made = replace(made, doubts=await live.host.call_off(live, handed.child) or None)
         else:
             assert ended.end is not None
             run, why, causes = ended.run, _why_no_summary(ended), [(ended.run, ended.end)]
-            made = replace(made, summary=ended.answer)
+            made = replace(made, summary=ended.answer, doubts=list(ended.doubts) or None)
         if why is not None:
             made = replace(made, summary=LEFT_OUT, error=Error(type="summary", message=why), run=run)
     live.write(made, *causes)

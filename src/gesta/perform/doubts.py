@@ -42,12 +42,12 @@ async def settle(agent: Agent, call: OpenCall, live: LiveRun) -> None:
     """
     last = call.last
     if call.answer is not None or (call.approval is not None and call.approval.verdict == "answered"):
-        _write_answer(agent.tool(call.name), call, live)
+        await _write_answer(agent.tool(call.name), call, live)
         return
     assert last is not None
     tool = agent.tool(call.name)
     if last.verdict is not None and not awaits_end(tool, last):
-        _resolve(tool, call, live)
+        await _resolve(tool, call, live)
         return
     if last.agent is not None and replaced(tool, last) and await _ended_below(tool, call, live):
         return
@@ -63,16 +63,17 @@ async def settle(agent: Agent, call: OpenCall, live: LiveRun) -> None:
         await _reconcile(agent, call, live, over=over)
 
 
-def _write_answer(tool: Tool | None, call: OpenCall, live: LiveRun) -> None:
+async def _write_answer(tool: Tool | None, call: OpenCall, live: LiveRun) -> None:
     """Write the value that a person gave as the result of a call. The tool is not run."""
     said = call.answer or call.approval
     assert said is not None
     value = call.answer.value if call.answer is not None else call.approval.result if call.approval else None
-    content = ToolResultContent(call=call.seq, tool_result=value, outcome="ok", by=said.by)
+    doubts = await doubts_below(call, live) if call.last is not None else None
+    content = ToolResultContent(call=call.seq, tool_result=value, outcome="ok", by=said.by, doubts=doubts)
     live.write(stated(tool, content), call.seq, *call.said)
 
 
-def _resolve(tool: Tool | None, call: OpenCall, live: LiveRun) -> None:
+async def _resolve(tool: Tool | None, call: OpenCall, live: LiveRun) -> None:
     """Write the result that follows from a resolution: a person's statement whether the effect happened."""
     last = call.last
     assert last is not None
@@ -82,6 +83,7 @@ def _resolve(tool: Tool | None, call: OpenCall, live: LiveRun) -> None:
         tool_result=call.result if call.result is not None or done else "The call did not happen.",
         status="success" if done else "error",
         outcome="ok" if done else "error",
+        doubts=await doubts_below(call, live),
     )
     settled = [last.settled] if last.settled is not None else []
     live.write(stated(tool, content), last.seq, *settled)
@@ -106,6 +108,20 @@ async def _ended_below(tool: Tool | None, call: OpenCall, live: LiveRun) -> bool
         content = replace(content, tool_result=value, status="error", outcome="error")
     live.write(stated(tool, content), last.seq, (run, turn.end))
     return True
+
+
+async def doubts_below(call: OpenCall, live: LiveRun) -> list[str] | None:
+    """Return the names of tools that the child runs of a call left in doubt, to write them with its result.
+
+    Child runs that have not ended are ended: with the result, nobody waits for them any more.
+
+    Returns:
+        The sorted names; `None` without any.
+    """
+    turn = live.state.turn
+    if turn is None or (turn.handed == 0 and call.seq > turn.begin):
+        return None
+    return await live.host.call_off(live, child_name(call)) or None
 
 
 async def _look(call: OpenCall, live: LiveRun) -> bool:

@@ -6,7 +6,7 @@ a turn calls. The state is folded: computed by reading the entries in order. So 
 nothing is lost if the process ends.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from datetime import datetime
 from typing import Any, Protocol
 
@@ -116,12 +116,16 @@ class Host(Protocol):
     async def child_run(self, name: str, live: "LiveRun") -> str:
         """Return the id of the child run with this name; `live` is its parent run."""
 
-    async def call_off(self, live: "LiveRun", names: Sequence[str] | None = None) -> None:
-        """End the open turns of child runs, and of all runs below them.
+    async def call_off(self, live: "LiveRun", name: str | None = None) -> list[str]:
+        """End the open turns of child runs, and of all runs below them, because nobody waits for them any more.
 
         Args:
             live: the run that started the child runs.
-            names: names of the child runs to end; `None` for all.
+            name: name of the first child run that a call or a hook started. It and the others that the same call or
+                hook started, whose names begin with it, are ended. `None` for all child runs.
+
+        Returns:
+            The sorted names of tools with a call of unknown outcome in these runs, also in those that ended before.
         """
 
 

@@ -10,6 +10,8 @@ an entry, and is never raised out of the run.
 from datetime import datetime, timedelta
 from typing import assert_never
 
+from msgspec.structs import replace
+
 from gesta.agent import Agent
 from gesta.codec.rows import digest_of
 from gesta.decide.budget import overrun
@@ -27,7 +29,7 @@ from gesta.kinds import (
     SystemContent,
 )
 from gesta.perform.checks import check
-from gesta.perform.doubts import settle_idle
+from gesta.perform.doubts import doubts_below, settle_idle
 from gesta.perform.execution import LiveRun
 from gesta.perform.model_call import ask
 from gesta.perform.tool_call import use
@@ -49,7 +51,7 @@ async def perform(agent: Agent, move: Move, live: LiveRun) -> list[Entry]:
         case Correct():
             _correct(move, live)
         case Close():
-            _close(move, live)
+            await _close(move, live)
         case Pause():
             await _pause(move, live)
         case Use():
@@ -70,11 +72,12 @@ def _correct(move: Correct, live: LiveRun) -> None:
     live.take_back(asked.seq)
 
 
-def _close(move: Close, live: LiveRun) -> None:
+async def _close(move: Close, live: LiveRun) -> None:
     for content in move.results:
         assert content.call is not None
         call = live.state.calls[content.call]
-        live.write(content, call.last.seq if call.last is not None else call.seq, *call.said)
+        left = replace(content, doubts=await doubts_below(call, live)) if call.last is not None else content
+        live.write(left, call.last.seq if call.last is not None else call.seq, *call.said)
     if move.lost is not None:
         lost = Error(type=LOST, message="the process that asked ended before the answer was on record")
         live.write(FaultContent(of=move.lost, error=lost), move.lost)
@@ -150,16 +153,17 @@ async def _finish(agent: Agent, move: Finish, live: LiveRun) -> None:
     if given and not child:
         live.write(AssistantContent(value=text), *causes)
         value, causes = None if isinstance(value, str) else value, ()
+    below: list[str] = []
     if live.state.steps.open or turn.handed > 0:
-        await live.host.call_off(live)
+        below = await live.host.call_off(live)
         await settle_idle(agent, live)
     for span in sorted(live.state.spans, reverse=True):  # spans of steps that were interrupted
         left = Error(type="orphaned", message="the turn ended before it was done")
         live.log.journal.write(EndContent(status="error", error=left), span)
     status: Status = "success" if move.reason == "answered" else "error"
-    doubts = live.state.left_in_doubt() or None
-    end = EndContent(state=value, status=status, reason=move.reason, error=move.error, doubts=doubts, null=null)
-    live.write(end, *causes)
+    end = EndContent(state=value, status=status, reason=move.reason, error=move.error, null=null)
+    doubts = sorted({*live.state.left_in_doubt(), *below}) or None
+    live.write(replace(end, doubts=doubts, below=below or None), *causes)
     if move.reason != "answered" and live.state.asked is not None:
         live.take_back(live.state.asked.seq)
     await live.log.durable()

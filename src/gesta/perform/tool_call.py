@@ -24,7 +24,7 @@ from gesta.function_tool.context import NeedsAnswer
 from gesta.function_tool.doubt import in_doubt
 from gesta.function_tool.tool import Tool
 from gesta.kinds import AttemptContent, Content, Error, FaultContent, QuestionContent
-from gesta.perform.child import ChildWaits, Trial, attempt_name, context_of, idempotency_key
+from gesta.perform.child import ChildWaits, Trial, attempt_name, child_name, context_of, idempotency_key
 from gesta.perform.doubts import settle
 from gesta.perform.execution import LiveRun
 from gesta.perform.late import late
@@ -290,8 +290,8 @@ async def _try(work: ReadyCall, attempt: Entry, trial: Trial, live: LiveRun) -> 
     except BaseException as failure:
         if not thread.gave(failure):
             marks.clear()
-            _give_up(live, work, attempt, thread, Error(type="cancelled", message=f"{tool.name} was broken off"))
             with anyio.CancelScope(shield=True):
+                await _give_up(live, work, trial, thread, _no_return(work, late=False))
                 await live.log.durable()
             raise
         returned = Returned(failure=failure)
@@ -301,15 +301,15 @@ async def _try(work: ReadyCall, attempt: Entry, trial: Trial, live: LiveRun) -> 
     if returned is None:
         marks.clear()
         too_late = not live.stop.asked or work.tool.agent is not None or live.stop.now() >= until
-        _give_up(live, work, attempt, thread, _no_return(work, late=too_late))
+        await _give_up(live, work, trial, thread, _no_return(work, late=too_late))
         if trial.children.at_work and too_late:
-            await live.host.call_off(live, trial.children.at_work)
+            await live.host.call_off(live, child_name(work.call))
     elif isinstance(returned.failure, NotBegun):
         _stood_still(live, attempt, trial.key)
     elif returned.failure is not None and _below(returned.failure) is not None:
         _wait_for(live, attempt, returned.failure)
     else:
-        _told(live, work, attempt, msgspec.structs.replace(trial, mark=marks.pop()), returned)
+        await _told(live, work, msgspec.structs.replace(trial, mark=marks.pop()), returned)
 
 
 def _stood_still(live: LiveRun, attempt: Entry, key: str) -> None:
@@ -329,17 +329,18 @@ def _no_return(work: ReadyCall, *, late: bool) -> Error:
     return Error(type="cancelled", message=f"{work.tool.name} was broken off when its turn was left")
 
 
-def _told(live: LiveRun, work: ReadyCall, attempt: Entry, trial: Trial, returned: Returned) -> None:
+async def _told(live: LiveRun, work: ReadyCall, trial: Trial, returned: Returned) -> None:
     """Write the result of a tool's function, or a `fault` entry if nobody knows whether its effect happened."""
-    over = not runs_subprocess(attempt_name(live, attempt.seq))
-    content = _outcome(work, attempt.seq, returned, over=over)
+    over, children = not runs_subprocess(attempt_name(live, trial.seq)), trial.children
+    content = _outcome(work, trial.seq, returned, over=over)
     if isinstance(content, FaultContent):
-        live.write(content, attempt.seq)
+        live.write(content, trial.seq)
         return
-    doubts = sorted(trial.children.doubts) or None
-    content = msgspec.structs.replace(content, doubts=doubts)
-    live.write(content, attempt.seq, *trial.children.ends)
-    live.log.journal.secure(partial(late, live.log.run, attempt.seq, trial.key, content), trial.mark)
+    if children.at_work:  # the function did not wait for them
+        children.doubts.update(await live.host.call_off(live, child_name(work.call)))
+    content = msgspec.structs.replace(content, doubts=sorted(children.doubts) or None)
+    live.write(content, trial.seq, *children.ends)
+    live.log.journal.secure(partial(late, live.log.run, trial.seq, trial.key, content), trial.mark)
 
 
 def _outcome(work: ReadyCall, attempt: int, returned: Returned, *, over: bool) -> Any:
@@ -382,15 +383,14 @@ def _wait_for(live: LiveRun, attempt: Entry, stop: BaseException) -> None:
     live.write(FaultContent(of=attempt.seq, error=error, run=run or None), attempt.seq)
 
 
-def _give_up(live: LiveRun, work: ReadyCall, attempt: Entry, thread: ThreadCall, error: Error) -> None:
+async def _give_up(live: LiveRun, work: ReadyCall, trial: Trial, thread: ThreadCall, error: Error) -> None:
     """Stop waiting for a function. Write its result if it has returned, else a `fault` entry with `error`."""
     returned = thread.leave() if thread.begun else None
     if returned is not None:
-        assert isinstance(attempt.content, AttemptContent)
-        _told(live, work, attempt, Trial(work.call, attempt.seq, attempt.content.key or ""), returned)
+        await _told(live, work, trial, returned)
         return
-    over = not works(attempt_name(live, attempt.seq))
-    live.write(FaultContent(of=attempt.seq, error=error, over=over or None), attempt.seq)
+    over = not works(attempt_name(live, trial.seq))
+    live.write(FaultContent(of=trial.seq, error=error, over=over or None), trial.seq)
 
 
 def _late_result(live: LiveRun, work: ReadyCall, attempt: Entry, returned: Returned) -> None:

@@ -4,9 +4,14 @@ Otherwise a late approval could continue a turn whose answer nobody waits for. A
 the work up to its answer. A child run is a run that a turn of another run started. Another process may hold the lease
 of the child run (the right to write the run). Then a letter (a message) is sent to the run's inbox, and that process
 ends the turn at its next step.
+
+A call is in doubt if nobody knows whether it had its effect. The parent run has to know of each doubt in the runs below
+it, so that a person is asked before it makes such a call again. So each run is ended after the runs below it.
 """
 
 from collections.abc import Sequence
+
+from msgspec.structs import replace
 
 from gesta.codec.rows import encode_content
 from gesta.errors import RunHeld
@@ -14,51 +19,66 @@ from gesta.kinds import EndContent, Error, SignalContent
 from gesta.log.journal import Clock, Journal
 from gesta.perform.execution import LiveRun
 from gesta.record.leases import Leases
-from gesta.record.waits import state_of, turn_ended
+from gesta.record.waits import last_end, state_of
 from gesta.state.opening import close_orphans
-from gesta.store import Letter
+from gesta.store import Letter, RunRow
 
 
-async def cancel_below(leases: Leases, clock: Clock, live: LiveRun, names: Sequence[str] | None = None) -> None:
-    """End the open turns of the child runs of `live`, and of all runs below these.
-
-    Args:
-        live: the parent run.
-        names: names of the child runs to end; `None` for all.
-    """
-    opened, run, store = live.state.opened, live.log.run, leases.store
-    assert opened is not None
-    by = f"run {run}"
-    open_ = {run}
-    for row in await store.runs(opened.session):  # in the order in which they were opened
-        if names is not None and row.parent_run == run and row.name not in names:
-            continue
-        if row.parent_run in open_ and not await turn_ended(store, row):
-            open_.add(row.run)
-            try:
-                await _end_turn(leases, clock, row.run, by)
-            except RunHeld:
-                text = encode_content(SignalContent(name="cancel", by=by), None)
-                await store.send(Letter(row.run, f"cancel-{run}", text))
+async def cancel_below(leases: Leases, clock: Clock, live: LiveRun, name: str | None = None) -> list[str]:
+    """End the open turns of the child runs of `live`, and of all runs below these; see `Host.call_off`."""
+    assert live.state.opened is not None
+    rows = await leases.store.runs(live.state.opened.session)
+    if name is not None:
+        rows = [row for row in rows if row.parent_run != live.log.run or f"{row.name}.".startswith(f"{name}.")]
+    return sorted(await _Ending(leases, clock, rows, live.log.run).below(live.log.run))
 
 
-async def _end_turn(leases: Leases, clock: Clock, run: str, by: str) -> None:
-    """End the open turn of a run with the reason `cancelled`. If no turn is open, do nothing.
+class _Ending:
+    """Ends the turns of runs, and gathers the names of tools with a call of unknown outcome in these runs.
 
     Args:
-        by: who cancels the turn; this name is recorded.
-
-    Raises:
-        RunHeld: another process holds the run.
+        rows: the runs of the session that may be ended.
+        root: id of the run that no longer waits for them.
     """
-    async with leases.leased(run) as lease:
-        state = await state_of(leases.store, run)
-        if state.turn is None or not state.open:
-            return
-        journal, begin = Journal(leases.store, lease, clock), state.turn.begin
-        close_orphans(journal, state)
-        signal = journal.write(SignalContent(name="cancel", by=by), begin)
-        error, doubts = Error(type="cancelled", message=f"cancelled by {by}"), state.left_in_doubt() or None
-        end = EndContent(status="error", reason="cancelled", error=error, doubts=doubts)
-        journal.write(end, begin, (signal.seq,))
-        await journal.durable()
+
+    def __init__(self, leases: Leases, clock: Clock, rows: Sequence[RunRow], root: str) -> None:
+        self.leases, self.clock, self.rows, self.root = leases, clock, rows, root
+
+    async def below(self, run: str) -> set[str]:
+        """End the open turns of all runs below a run. Return the names of tools that they left in doubt."""
+        found: set[str] = set()
+        for row in self.rows:  # in the order in which they were opened
+            if row.parent_run == run:
+                found |= await self._end(row)
+        return found
+
+    async def _end(self, row: RunRow) -> set[str]:
+        """End the open turn of a run, if there is one, with the reason `cancelled`. Return what is in doubt there."""
+        store = self.leases.store
+        ended = await last_end(store, row)
+        if ended is not None:
+            return set(ended.doubts or ())
+        try:
+            return await self._cancel(row.run)
+        except RunHeld:  # an attempt on record before this letter may be at work, and a later one does not begin
+            text = encode_content(SignalContent(name="cancel", by=f"run {self.root}"), None)
+            await store.send(Letter(row.run, f"cancel-{self.root}", text))
+        return await self.below(row.run) | set((await state_of(store, row.run)).left_in_doubt())
+
+    async def _cancel(self, run: str) -> set[str]:
+        """End the open turn of a run that nobody holds. Raises RunHeld if another process holds it."""
+        async with self.leases.leased(run) as lease:
+            below, by = await self.below(run), f"run {self.root}"
+            state = await state_of(self.leases.store, run)
+            doubts = below | set(state.left_in_doubt())
+            if state.turn is None or not state.open:
+                return doubts
+            journal, begin = Journal(self.leases.store, lease, self.clock), state.turn.begin
+            close_orphans(journal, state)
+            signal = journal.write(SignalContent(name="cancel", by=by), begin)
+            error = Error(type="cancelled", message=f"cancelled by {by}")
+            end = EndContent(status="error", reason="cancelled", error=error)
+            end = replace(end, doubts=sorted(doubts) or None, below=sorted(below) or None)
+            journal.write(end, begin, (signal.seq,))
+            await journal.durable()
+        return doubts

@@ -287,9 +287,9 @@ class Turns:
         assert live.state.opened is not None
         return await self.run_of(live.state.opened.session, name, live.log.run)
 
-    async def call_off(self, live: LiveRun, names: Sequence[str] | None = None) -> None:
-        """End the open turns of all child runs of `live`, or only of those with these names; see `Host.call_off`."""
-        await cancel_below(self.leases, self.clock, live, names)
+    async def call_off(self, live: LiveRun, name: str | None = None) -> list[str]:
+        """End the open turns of child runs of `live`, and return what they left in doubt; see `Host.call_off`."""
+        return await cancel_below(self.leases, self.clock, live, name)
 
     async def run_of(self, session: str, name: str, parent: str | None = None) -> str:
         """Return the id of a run: the recorded id or, for a new run, an id made from the arguments."""

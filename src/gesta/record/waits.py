@@ -16,7 +16,7 @@ from gesta.decide.waiting import Waiting, described, waits
 from gesta.entry import fold, utc_time
 from gesta.errors import BrokenRecord, GestaError
 from gesta.events import Outcome
-from gesta.kinds import AnswerContent, ApprovalContent, BeginContent, Kind, ResolutionContent
+from gesta.kinds import AnswerContent, ApprovalContent, BeginContent, EndContent, Kind, ResolutionContent
 from gesta.log.journal import read
 from gesta.loop import outcome_of
 from gesta.state.opening import Opening, check_same
@@ -80,7 +80,7 @@ async def waits_on_record(store: Store, run: str, now: datetime) -> list[Waiting
     while left:
         above = left.pop(0)
         for row in rows:
-            if row.parent_run == above and row.run not in met and not await turn_ended(store, row):
+            if row.parent_run == above and row.run not in met and await last_end(store, row) is None:
                 met.add(row.run)
                 left.append(row.run)
                 found += waits(row.run, await state_of(store, row.run), now)
@@ -99,17 +99,19 @@ async def with_waits_below(store: Store, outcome: Outcome, now: datetime) -> Out
     return replace(outcome, waiting=tuple(found))
 
 
-async def turn_ended(store: Store, row: RunRow) -> bool:
-    """Return whether the last entry of a run is the end of a turn; `True` for a pruned (removed) run.
+async def last_end(store: Store, row: RunRow) -> EndContent | None:
+    """Return the end of a turn if it is the last entry of a run, else `None`. A pruned (removed) run has ended.
 
     Cost: reads two rows.
     """
     last = next(iter(await store.read(row.run, row.head - 1)), None)
     if last is None:  # it was pruned
-        return True
-    begins = await store.read(row.run, last.span - 1, last.span) if last.kind == Kind.End else []
-    contents = [decode_content(begin.content, {}) for begin in begins]
-    return any(isinstance(content, BeginContent) and content.role == "turn" for content in contents)
+        return EndContent()
+    content = decode_content(last.content, {}) if last.kind == Kind.End else None
+    begins = await store.read(row.run, last.span - 1, last.span) if isinstance(content, EndContent) else []
+    begun = [decode_content(begin.content, {}) for begin in begins]
+    turn = any(isinstance(each, BeginContent) and each.role == "turn" for each in begun)
+    return content if turn and isinstance(content, EndContent) else None
 
 
 async def state_of(store: Store, run: str) -> RunState:

@@ -173,6 +173,7 @@ def _fold_end(state: RunState, entry: Entry, content: EndContent) -> None:
         state.turn.deaths = 0
     if state.turn is not None and entry.span == state.turn.begin:
         state.unknown |= state.tried() if state.calls else {}  # a later result or resolution removes it
+        state.doubtful.update(content.below or ())
         state.turn.reason = content.reason or ("answered" if content.status == "success" else "failed")
         state.questions.clear()
         state.turn.doubts = tuple(content.doubts or ())
@@ -211,8 +212,8 @@ def _fold_header(state: RunState, entry: Entry, content: RequestHeaderContent) -
 
 def _fold_request(state: RunState, entry: Entry, content: RequestContent) -> None:
     last = state.asked if content.extends is not None else None
-    before, known = (last.blocks, last.encoder) if last is not None else (0, "")
-    encoder, blocks = known, before + len(content.blocks)
+    before, encoder = (last.blocks, last.encoder) if last is not None else (0, "")
+    blocks = before + len(content.blocks)
     for block in content.blocks:
         if not isinstance(block, str):
             encoder = block[1]
@@ -299,9 +300,8 @@ def _fold_fault(state: RunState, entry: Entry, content: FaultContent) -> None:
 
 
 def _fold_approval_request(state: RunState, entry: Entry, content: ApprovalRequestContent) -> None:
-    if content.of in state.calls:
-        state.calls[content.of].asked = entry.seq
-        state.calls[content.of].expires, state.calls[content.of].effect = content.expires, content.effect
+    if (call := state.calls.get(content.of)) is not None:
+        call.asked, call.expires, call.effect = entry.seq, content.expires, content.effect
 
 
 def _fold_question(state: RunState, entry: Entry, content: QuestionContent) -> None:
@@ -337,20 +337,21 @@ def _fold_resolution(state: RunState, entry: Entry, content: ResolutionContent) 
         if call.last is not None and call.last.seq == content.of and call.last.verdict in (None, "retry"):
             call.last.verdict, call.last.settled, call.result = content.verdict, entry.seq, content.result
             call.last.void |= content.void
-    for seq, (_, attempt) in list(state.unknown.items()):
-        if attempt == content.of and content.verdict != "retry":
-            del state.unknown[seq]
+    if content.verdict != "retry":
+        state.unknown = {seq: each for seq, each in state.unknown.items() if each[1] != content.of}
 
 
 def _fold_compaction(state: RunState, entry: Entry, content: CompactionContent) -> None:
     if state.turn is not None:
         state.turn.returned(entry)
+    state.doubtful.update(content.doubts or ())
     state.weight.compact(content)
     if state.asked is not None:
         state.asked.encoder = HIDDEN
 
 
 def _fold_check(state: RunState, entry: Entry, content: CheckContent) -> None:
+    state.doubtful.update(content.doubts or ())
     if state.turn is not None:
         take_check(content, entry, state.turn, state.calls)
 

@@ -1,0 +1,237 @@
+"""A payment in a run below is in doubt, and nobody waits for that run any more: the next payment needs a person."""
+
+import asyncio
+import json
+from collections.abc import Callable
+from typing import Any
+
+import anyio
+import pytest
+from msgspec.structs import replace
+
+import gesta
+from gesta.hooks import Hooks
+from gesta.kinds import CheckContent, CompactionContent, EndContent, ToolResultContent
+from gesta.patterns.plan import plan_then_execute
+from gesta.policy import Compact
+
+Paid = list[int]
+
+
+def purse(on_doubt: Any = "ask") -> tuple[gesta.Tool, Paid]:
+    """Return a tool that pays, and the list of its payments. Of the first payment nobody knows whether it happened."""
+    paid: Paid = []
+
+    @gesta.tool(effect="once", on_doubt=on_doubt)
+    async def pay(cents: int) -> str:
+        """Pay."""
+        paid.append(cents)
+        if len(paid) == 1:
+            raise gesta.InDoubt("the bank gave no answer")
+        return "paid"
+
+    return pay, paid
+
+
+def payer(pay: gesta.Tool, name: str = "payer") -> gesta.Agent:
+    def think(messages: Any, _header: Any) -> Any:
+        return gesta.call("pay", cents=5) if messages[-1]["role"] != "tool" else "That is what I know."
+
+    return gesta.Agent(name, model=gesta.function(think), tools=[pay])
+
+
+def planned(pay: gesta.Tool) -> gesta.Agent:
+    def think(messages: Any, header: Any) -> Any:
+        name = header.meta["prompt"]["name"]
+        if name == "plan":
+            return json.dumps({"steps": [{"goal": "pay 5", "dependencies": []}]})
+        if name == "execute" and messages[-1]["role"] != "tool":
+            return gesta.call("pay", cents=5)
+        return "All paid."
+
+    return plan_then_execute("desk", gesta.function(think), tools=[pay])
+
+
+def programmed(pay: gesta.Tool) -> gesta.Agent:
+    async def program(verbs: gesta.Verbs, task: str) -> str:
+        return (await verbs.call(payer(pay), task, "pay")).text
+
+    return gesta.Agent("desk", program=program)
+
+
+def two_deep(pay: gesta.Tool) -> gesta.Agent:
+    async def program(verbs: gesta.Verbs, task: str) -> str:
+        return (await verbs.call(programmed(pay), task, "desk")).text
+
+    return gesta.Agent("house", program=program)
+
+
+def delegating(pay: gesta.Tool) -> gesta.Agent:
+    """Return an agent whose agent pays in the first turn, and that pays itself in the second."""
+    model = gesta.scripted(gesta.call("payer", task="pay"), gesta.call("pay", cents=5), "Done.")
+    return gesta.Agent("desk", model=model, tools=[payer(pay).as_tool(), pay])
+
+
+def stands(outcome: gesta.Outcome) -> list[tuple[str, str | None]]:
+    return [(each.what, each.tool) for each in outcome.waiting]
+
+
+@pytest.mark.parametrize("made", [planned, programmed, two_deep, delegating])
+@pytest.mark.parametrize("how", ["cancel", "replace"])
+async def test_a_turn_that_is_ended_above_a_doubt_keeps_it_and_the_next_payment_needs_a_person(
+    made: Callable[[gesta.Tool], gesta.Agent], how: str
+) -> None:
+    pay, paid = purse()
+    agent = replace(made(pay), policy=gesta.Policy(when_busy="replace"))
+    async with gesta.open() as record:
+        assert stands(await record.run(agent, "pay", session="s")) == [("doubt", "pay")]
+        if how == "cancel":
+            await record.cancel("s", by="ann")
+        again = await record.run(agent, "pay again", session="s")
+        ended = [each.content for each in await record.read(again.run) if isinstance(each.content, EndContent)]
+        first = next(each for each in ended if each.reason == "cancelled")
+        assert "pay" in (first.doubts or ())
+        assert first.below == ["pay"]
+        assert (stands(again), paid) == ([("approval", "pay")], [5])
+        await record.approve(again.waiting[0], by="ann")
+        assert (await record.resume(again.run, agent)).reason == "answered"
+        assert await record.verify() == []
+    assert paid == [5, 5]
+
+
+async def test_a_program_that_fails_beside_a_payment_at_work_leaves_it_in_doubt() -> None:
+    paid: Paid = []
+    begun, turns = anyio.Event(), []
+
+    @gesta.tool(effect="once")
+    async def pay(cents: int) -> str:
+        """Pay."""
+        paid.append(cents)
+        begun.set()
+        if len(paid) == 1:
+            await anyio.sleep_forever()
+        return "paid"
+
+    async def program(verbs: gesta.Verbs, task: str) -> str:
+        turns.append(task)
+        left = asyncio.ensure_future(verbs.call(payer(pay), task, "pay"))
+        if len(turns) == 1:
+            await begun.wait()
+            raise ValueError("a bug")
+        return (await left).text
+
+    agent = gesta.Agent("desk", program=program)
+    async with gesta.open() as record:
+        first = await record.run(agent, "pay", session="s")
+        assert (first.reason, first.doubts) == ("failed", ("pay",))
+        assert stands(await record.run(agent, "pay again", session="s")) == [("approval", "pay")]
+    assert paid == [5]
+
+
+async def test_a_doubt_below_outlives_the_settling_of_one_of_the_same_tool_above() -> None:
+    pay, paid = purse()
+    both = [gesta.call("pay", cents=1), gesta.call("payer", task="pay")]
+    model = gesta.scripted(both, gesta.call("pay", cents=7), "Done.")
+
+    @gesta.tool(effect="once", name="pay")
+    async def doubtful(cents: int) -> str:
+        """Pay."""
+        paid.append(cents)
+        raise gesta.InDoubt("no answer")
+
+    agent = gesta.Agent("desk", model=model, tools=[pay, payer(doubtful).as_tool()])
+    async with gesta.open() as record:
+        first = await record.run(agent, "pay", session="s")
+        own = next(each for each in first.waiting if each.run == first.run and each.what == "doubt")
+        await record.cancel("s", by="ann")
+        await record.resolve(own, "failed", by="ann")
+        again = await record.run(agent, "pay again", session="s")
+    assert (stands(again), sorted(paid)) == ([("approval", "pay")], [1, 5])
+
+
+async def test_a_tool_that_gives_up_above_a_doubt_says_so_with_its_result() -> None:
+    pay, paid = purse("tell")
+    told = anyio.Event()
+
+    async def think(messages: Any, _header: Any) -> Any:
+        if messages[-1]["role"] != "tool":
+            return gesta.call("pay", cents=5)
+        told.set()
+        return await anyio.sleep_forever()
+
+    below = gesta.Agent("payer", model=gesta.function(think), tools=[pay])
+
+    @gesta.tool(effect="once", timeout_s=0.2, on_doubt="tell")
+    async def slow(context: gesta.Context) -> str:
+        """Pay, and take too long for it."""
+        return (await context.call(below, "pay")).answer or ""
+
+    @gesta.tool(effect="once")
+    async def hasty(context: gesta.Context) -> str:
+        """Pay, and return before that is done."""
+        paying = asyncio.ensure_future(context.call(below, "pay"))
+        await told.wait()
+        paying.cancel()
+        await asyncio.wait([paying])
+        return "I did not wait."
+
+    for tool, outcome in ((slow, "unknown"), (hasty, "ok")):
+        paid.clear()
+        model = gesta.scripted(gesta.call(tool.name), gesta.call("pay", cents=6), "Done.")
+        async with gesta.open() as record:
+            ended = await record.run(gesta.Agent("desk", model=model, tools=[tool, pay]), "pay")
+            result = next(e.content for e in await record.read(ended.run) if isinstance(e.content, ToolResultContent))
+            assert (result.outcome, result.doubts) == (outcome, ["pay"])
+        assert (stands(ended), paid) == ([("approval", "pay")], [5])
+
+
+async def test_a_person_who_settles_a_tool_does_not_settle_what_its_agent_left_in_doubt() -> None:
+    pay, paid = purse()
+
+    @gesta.tool(effect="once")
+    async def desk(context: gesta.Context) -> str:
+        """Pay by an agent, and do not even let it wait."""
+        try:
+            await context.call(payer(pay), "pay")
+        except BaseException as wait:
+            raise gesta.InDoubt("who knows") from wait
+        return "paid"
+
+    model = gesta.scripted(gesta.call("desk"), gesta.call("pay", cents=6), "Done.")
+    agent = gesta.Agent("boss", model=model, tools=[desk, pay])
+    async with gesta.open() as record:
+        first = await record.run(agent, "pay", session="s")
+        own = next(each for each in first.waiting if each.tool == "desk")
+        await record.resolve(own, "failed", by="ann")
+        again = await record.resume(first.run, agent)
+    assert (stands(again), paid) == ([("approval", "pay")], [5])
+
+
+async def test_what_the_agent_of_a_hook_left_in_doubt_is_known_to_the_agent() -> None:
+    pay, paid = purse("tell")
+
+    async def judge(_text: str, context: gesta.Context) -> None:
+        await context.call(payer(pay, "judge"), "pay")
+
+    model = gesta.scripted(gesta.call("pay", cents=6), "Done.")
+    agent = gesta.Agent("desk", model=model, tools=[pay], hooks=Hooks(message=judge))
+    async with gesta.open() as record:
+        outcome = await record.run(agent, "pay")
+        check = next(e.content for e in await record.read(outcome.run) if isinstance(e.content, CheckContent))
+        assert check.doubts == ["pay"]
+    assert (stands(outcome), paid) == ([("approval", "pay")], [5])
+
+
+@pytest.mark.parametrize("on_doubt", ["tell", "ask"])
+async def test_what_the_agent_that_summarises_left_in_doubt_is_known_to_the_agent(on_doubt: str) -> None:
+    pay, paid = purse(on_doubt)
+    compact = Compact(at_tokens=10, keep_turns=1, results_over=None, by=payer(pay, "clerk"))
+    model = gesta.scripted("One.", "Two.", gesta.call("pay", cents=6), "Done.")
+    agent = gesta.Agent("desk", model=model, tools=[pay], policy=gesta.Policy(compact=compact))
+    async with gesta.open() as record:
+        for text in ("one " * 50, "two " * 50):
+            await record.run(agent, text, session="s")
+        outcome = await record.run(agent, "pay", session="s")
+        left = next(e.content for e in await record.read(outcome.run) if isinstance(e.content, CompactionContent))
+        assert left.doubts == ["pay"]
+    assert (stands(outcome), paid) == ([("approval", "pay")], [5])

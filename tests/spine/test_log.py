@@ -79,12 +79,14 @@ FILLED: list[Content] = [
     BeginContent(allowance={}),
     EndContent(null=True),
     EndContent(doubts=["pay"]),
+    EndContent(below=["pay"]),
     EdgeContent(source=[], dest=[], child="c"),
     RequestHeaderContent(made="Be brief."),
     QuestionContent(value="?", raises="usd"),
     CompactionContent(from_seq=1, to_seq=1, tokens=9),
     CompactionContent(from_seq=1, to_seq=1, error=Error(type="x", message="x")),
     CompactionContent(from_seq=1, to_seq=1, run="r"),
+    CompactionContent(from_seq=1, to_seq=1, doubts=["pay"]),
 ]
 
 

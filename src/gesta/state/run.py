@@ -288,12 +288,11 @@ def _fold_fault(state: RunState, entry: Entry, content: FaultContent) -> None:
     if state.turn is not None and content.of == state.turn.begin:
         if content.error.type == TOO_DEEP:
             state.turn.deep += 1
-            return
-        if content.error.type in OF_TURN:
+        elif content.error.type in OF_TURN:
             state.turn.stopped(entry.seq, content)
-            return
-        below = state.turn.handed > 0 or any(step.edge is not None for step in state.steps.open.values())
-        state.turn.deaths += not below  # else the death counts in the run below
+        else:
+            below = state.turn.handed > 0 or any(step.edge is not None for step in state.steps.open.values())
+            state.turn.deaths += not below  # else the death counts in the run below
     for call in state.calls.values():
         if call.last is not None and call.last.seq == content.of:
             call.doubted(call.last, entry.seq, content)

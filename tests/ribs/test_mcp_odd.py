@@ -100,6 +100,22 @@ async def test_tools_that_no_model_should_be_offered_are_left_out_with_a_warning
     assert len(said) == 3
 
 
+@pytest.mark.parametrize("name", ["pays", "transfer"])
+async def test_a_tool_that_needs_approval_and_is_renamed_in_a_turn_is_not_offered_without(
+    name: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with gesta.open() as record:
+        agent = agent_of(odd("renames", name, approval=["pay"]), gesta.call("pay"), gesta.call(name), "Done.")
+        outcome = await record.run(agent, "Go.", session="s")
+        await record.approve(outcome.waiting[0], by="Ada")
+        outcome = await record.resume("s", agent)
+        results = of_kind(await record.read(outcome.run), ToolResultContent)
+    assert outcome.answer == "Done."
+    assert [each.outcome for each in results] == ["ok", "error"]
+    said = [each.getMessage() for each in caplog.records if "goes on with the tools that it had" in each.getMessage()]
+    assert len(said) == 1
+
+
 @pytest.mark.slow
 async def test_a_server_that_does_not_end_by_itself_is_ended(tmp_path: Path) -> None:
     async with gesta.open() as record:

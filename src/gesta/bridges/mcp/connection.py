@@ -21,7 +21,7 @@ from gesta.bridges.mcp.offers import Listing, Offer, clean, tools_of
 from gesta.bridges.mcp.slips import not_started, refused
 from gesta.bridges.mcp.spec import Rules, Spec
 from gesta.codec.rows import digest_of
-from gesta.errors import NoServer, message_of
+from gesta.errors import AgentError, NoServer, message_of
 from gesta.events import LOGGER
 from gesta.function_tool.context import Context
 from gesta.function_tool.source import Start
@@ -44,7 +44,7 @@ class Connection:
         self._begins, self._lists, self._lane = anyio.Lock(), anyio.Lock(), anyio.Lock()
         self._link: Link | None = None
         self._listing: Listing | None = None
-        self._digest = ""
+        self._digest = self._refused = ""
         self._made: dict[tuple[int, int], tuple[Any, Any, str, list[Tool]]] = {}
         self._flights: set[Flight] = set()
         self._held: dict[tuple[str, str], Flight] = {}
@@ -90,7 +90,18 @@ class Connection:
         if known is not None and known[0] is source and known[1] is agent.model and known[2] == self._digest:
             return known[3]
         rules: Rules = source.rules
-        tools = tools_of(self._listing, rules, self.spec.shown, lambda offer: self._calling(self, offer, agent))
+        had = known[3] if again and known is not None and known[0] is source and known[1] is agent.model else ()
+        try:
+            tools = tools_of(
+                self._listing, rules, self.spec.shown, lambda offer: self._calling(self, offer, agent), had
+            )
+        except AgentError as failure:
+            if not had:
+                raise
+            if self._refused != self._digest:
+                LOGGER.warning("%s The turn goes on with the tools that it had.", failure)
+            self._refused = self._digest
+            return had
         self._made[key] = source, agent.model, self._digest, tools
         while len(self._made) > MOST_MADE:
             del self._made[next(iter(self._made))]

@@ -8,7 +8,7 @@ policies.
 """
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
 
 import msgspec
@@ -72,18 +72,24 @@ def clean(text: Any, most: int) -> str:
     return shown if len(shown) <= most else f"{shown[: most - 1]}…"
 
 
-def tools_of(listing: Listing, rules: Rules, shown: str, call: Callable[[Offer], Any]) -> list[Tool]:
+def tools_of(
+    listing: Listing, rules: Rules, shown: str, call: Callable[[Offer], Any], had: Sequence[Tool] = ()
+) -> list[Tool]:
     """Return the tools of a server that the rules choose for an agent.
 
     Args:
         shown: the server's address, for warnings and errors.
         call: returns the function that runs when a model calls the tool.
+        had: tools of the server that the turn has already; empty if the turn begins now.
 
     Raises:
-        AgentError: a rule names a tool that the server does not have, and the server has one with a similar name.
+        AgentError: a rule names a tool that the server does not have, and the server has one with a similar name. Or a
+            tool in `had` that a person approves is gone: under another name it would run without approval.
     """
     offered = [*listing.tools, *_readers(listing)]
-    _check_names(rules, [str(each.get("name")) for each in offered], shown)
+    names = [str(each.get("name")) for each in offered]
+    _check_names(rules, names, shown)
+    _check_approved(rules, names, had, shown)
     made, taken = list[Tool](), set[str]()
     for each in offered:
         name = str(each.get("name"))
@@ -105,6 +111,15 @@ def _check_names(rules: Rules, names: list[str], shown: str) -> None:
             has = ", ".join(names[:MOST_LISTED])
             raise AgentError(f"gesta.mcp: {name!r} names no tool of the MCP server {shown}.{near} It has: {has:.2000}.")
         LOGGER.warning("gesta.mcp: %r names no tool of the MCP server %s.", name, shown)
+
+
+def _check_approved(rules: Rules, names: list[str], had: Sequence[Tool], shown: str) -> None:
+    if all(map(rules.asks, names)):
+        return
+    for tool in had:
+        own = (tool.server.tool if tool.server is not None else None) or tool.name
+        if tool.approval and own not in names:
+            raise AgentError(f"gesta.mcp: the MCP server {shown} lists no tool {own!r} now, which a person approves.")
 
 
 def _tool(

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 import gesta
-from gesta.errors import NotWaiting
+from gesta.errors import NotWaiting, OtherMessage
 from gesta.record.record import Record
 from gesta.stores.pruning import Choice, Pruner, plan, prune
 
@@ -109,3 +109,16 @@ async def test_numbers_that_a_page_read_as_floats_are_the_same_schema() -> None:
         page = msgspec.structs.replace(waiting, schema={"type": "integer", "maximum": float(2**63 - 1)})
         await record.answer(page, 7, by="ann")
         assert (await record.resume("s", agent)).answer == "7"
+
+
+async def test_another_message_under_the_key_of_a_queued_one_is_an_error_that_shows_both() -> None:
+    agent = clerk(5, "ann")
+    async with gesta.open() as record:
+        waits = await record.run(agent, "Pay.", session="s", key="m0")
+        assert (await record.run(agent, "Send 5 to Ann.", session="s", key="m1")).queued
+        with pytest.raises(OtherMessage, match=r"'Send 5 to Ann.', and now comes with 'Send 500 to Bob.'"):
+            await record.run(agent, "Send 500 to Bob.", session="s", key="m1")
+        assert (await record.run(agent, "Send 5 to Ann.", session="s", key="m1")).queued, "the same message again"
+        await record.approve("s", by="cfo")
+        await record.resume(waits.run, agent)
+        assert [each.text for each in await record.history("s") if each.role == "user"] == ["Pay.", "Send 5 to Ann."]

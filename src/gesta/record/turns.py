@@ -38,14 +38,13 @@ from gesta.record.options import supplied
 from gesta.record.waits import opened_before, with_waits_below
 from gesta.state.calls import LOST
 from gesta.state.opening import (
-    MESSAGE,
-    UNNAMED,
     Opening,
     check_here,
     check_same,
     close_orphans,
     is_message,
     message_key,
+    queue_message,
     shielded,
 )
 from gesta.state.turn import AGENT
@@ -229,8 +228,7 @@ class Turns:
             return ended  # the caller stopped waiting, so the message is not sent
         if not isinstance(opening.content, UserContent):
             raise TurnOpen(live.log.run, ended.turn, "not finished")
-        key = MESSAGE + opening.key if opening.key is not None else UNNAMED + os.urandom(8).hex()
-        await self.store.send(Letter(live.log.run, key, encode_content(opening.content, None)))
+        await queue_message(self.store, live.log.run, opening, opening.content)
         return replace(ended, queued=True)
 
     async def _served(self, agent: Agent, live: LiveRun, ended: Outcome) -> Outcome:

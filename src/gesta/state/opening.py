@@ -4,6 +4,7 @@ A turn is what an agent does from one message to its answer. A child run is a ru
 started. A letter is a message, approval or cancellation in the inbox of a run.
 """
 
+import os
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
@@ -11,10 +12,11 @@ from typing import Any
 import anyio
 from msgspec import Struct
 
+from gesta.codec.rows import encode_content
 from gesta.entry import Cause
 from gesta.errors import OtherMessage, OtherProgram, RunMirrored
 from gesta.kinds import EndContent, Error, Forked, SystemContent, UserContent
-from gesta.log.journal import Journal
+from gesta.log.journal import Journal, letters
 from gesta.state.run import RunState
 from gesta.state.turn import Turn
 from gesta.store import Letter, Store
@@ -99,6 +101,19 @@ def check_here(run: str, state: RunState, store: Store) -> None:
     """Raise RunMirrored if the run was moved to another record. Only that record may continue the run."""
     if state.moved not in ("", store.info.id):
         raise RunMirrored(run, state.moved, moved=True)
+
+
+async def queue_message(store: Store, run: str, opening: Opening, content: UserContent) -> None:
+    """Send the message of `opening` to the inbox of a run, where it waits for the open turn.
+
+    Raises OtherMessage if a message that waits there has the same key and is another one.
+    """
+    key = MESSAGE + opening.key if opening.key is not None else UNNAMED + os.urandom(8).hex()
+    if not await store.send(Letter(run, key, encode_content(content, None))):
+        for letter, known in await letters(store, run):
+            if letter.key == key and isinstance(known, UserContent):
+                queued = Turn(0, key, opening.name, question=1, task=known.value, parts=len(known.parts or ()))
+                check_same(run, opening, queued)
 
 
 def check_same(run: str, opening: Opening, known: Turn) -> None:

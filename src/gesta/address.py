@@ -384,7 +384,7 @@ async def open_record(address: Address = ":memory:", **options: Unpack[Options])
     try:
         async with Sources() as sources, anyio.create_task_group() as tasks:
             record = Record(opened, partial(bind, models=models), tasks)
-            record.turns.terms, record.turns.sources = terms, sources
+            record.turns.terms, record.turns.sources, record.approver = terms, sources, terms.approver
             try:
                 yield record
             except BaseException as error:  # noqa: BLE001 - raised below, outside of the group, as itself

@@ -1,12 +1,15 @@
 """A person's word counts for what was shown, and no word is lost or goes to something else."""
 
+from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 
 import gesta
-from gesta.errors import NotWaiting, OtherMessage
+from gesta.decide.approval import SignedApprovals, asked, sign
+from gesta.errors import NotWaiting, OtherMessage, SaidBefore
+from gesta.kinds import ApprovalContent
 from gesta.record.record import Record
 from gesta.stores.pruning import Choice, Pruner, plan, prune
 
@@ -122,3 +125,25 @@ async def test_another_message_under_the_key_of_a_queued_one_is_an_error_that_sh
         await record.approve("s", by="cfo")
         await record.resume(waits.run, agent)
         assert [each.text for each in await record.history("s") if each.role == "user"] == ["Pay.", "Send 5 to Ann."]
+
+
+async def test_a_second_signed_word_is_refused_or_told_that_it_may_not_count(tmp_path: Path) -> None:
+    keys = {"ann": b"a" * 32, "bob": b"b" * 32}
+    place = str(tmp_path / "a.gesta")
+    async with gesta.open(place, approver=SignedApprovals(keys)) as record, gesta.open(place) as keyless:
+        outcome = await record.run(clerk(5, "ann"), "Pay.", session="s")
+        (about,) = await asked(record.store, outcome.run)
+
+        def token(verdict: Any, by: str) -> str:
+            return str(sign(ApprovalContent(of=about.request, verdict=verdict, by=by), about, keys[by]).token)
+
+        assert not (await keyless.approve("s", by="ann", token="forged")).contested
+        assert (await keyless.deny("s", by="eve", token="made up")).contested, "the other one may be valid"
+        valid = await record.approve("s", by="ann", token=token("approved", "ann"))
+        assert not (valid.contested or valid.again), "what is forged stands in nobody's way"
+        assert (await keyless.deny("s", by="bob", token=token("denied", "bob"))).contested
+        with pytest.raises(SaidBefore, match="approved by 'ann', and the first answer counts"):
+            await record.deny("s", by="bob", token=token("denied", "bob"))
+        assert (await record.approve("s", by="bob", token=token("approved", "bob"))).again
+        assert (await record.resume(outcome.run, clerk(5, "ann"))).answer == "Done."
+    assert PAID == [(5, "ann")]

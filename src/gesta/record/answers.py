@@ -8,7 +8,7 @@ entries. Only the first answer to a wait is used. The same answer again changes 
 refused.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from datetime import datetime
 from typing import Any, NamedTuple
@@ -51,6 +51,9 @@ class Receipt(Struct, frozen=True, kw_only=True):
     """Name of the person who gave this answer first."""
     again: bool = False
     """Whether the same answer had been given before, so that nothing was sent."""
+    contested: bool = False
+    """Whether a different answer with another token came before and was not judged yet. If that one is valid, it
+    counts, and this one does not. An opened record with the program's `approver` judges it at once."""
 
 
 class Meant(NamedTuple):
@@ -251,6 +254,11 @@ def _meaning(word: Word) -> str:
     if isinstance(word, ApprovalContent):
         bare |= {"reason": None, "token": None, "refused": None}
     return encode_content(replace(word, **bare), None)
+
+
+def other_than(word: Word) -> Callable[[Word], bool]:
+    """Return a function that returns whether an answer differs from `word` in more than its author and its token."""
+    return lambda each: _meaning(each) != _meaning(word)
 
 
 def _verdict(word: Word) -> str:

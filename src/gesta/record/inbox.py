@@ -16,8 +16,11 @@ from contextlib import suppress
 from datetime import datetime
 from typing import Any, Literal
 
+from msgspec.structs import replace
+
 from gesta.codec.rows import decode_content, digest_of, encode_content
 from gesta.content import Opened
+from gesta.decide.approval import Approver, judged_approval
 from gesta.decide.waiting import Waiting
 from gesta.entry import Entry
 from gesta.errors import AgentError, BrokenRecord, NoRun, SeveralRuns
@@ -27,7 +30,7 @@ from gesta.log.journal import read, utc_now
 from gesta.log.steering import refuse_fields
 from gesta.perform.generated import NO_ARGUMENT
 from gesta.perform.late import SAYABLE
-from gesta.record.answers import APPROVAL, DOUBT, QUESTION, Meant, Receipt, Word, meant, sent_as, told
+from gesta.record.answers import APPROVAL, DOUBT, QUESTION, Meant, Receipt, Word, meant, other_than, sent_as, told
 from gesta.record.waits import state_of, waits_of
 from gesta.state.run import RunState
 from gesta.store import Letter, RunRow, Store
@@ -42,6 +45,8 @@ class Inbox:
 
     def __init__(self, store: Store) -> None:
         self.store = store
+        self.approver: Approver | None = None
+        """The approver with which this process opened the record; `None` if it checks nobody."""
 
     async def read(self, run: str, after: int = 0) -> list[Entry]:
         """Return the entries of a run whose seq is greater than `after`, in order.
@@ -279,9 +284,23 @@ class Inbox:
         if known is not None:
             return await told(self.store, waiting, word, known, sent=False)
         key = await self._key(waiting.run, word)
+        earlier = await self._earlier(waiting.run, word) if isinstance(word, ApprovalContent) else []
+        for each in earlier if self.approver is not None else ():
+            return await told(self.store, waiting, word, each, sent=False)  # it is valid, so it counts
         sent = await self.send(waiting.run, word, key=key)
         known = None if sent else await sent_as(self.store, waiting, SECRETS.text(key))
-        return await told(self.store, waiting, word, known, sent=sent)
+        receipt = await told(self.store, waiting, word, known, sent=sent)
+        return replace(receipt, contested=True) if sent and any(map(other_than(word), earlier)) else receipt
+
+    async def _earlier(self, run: str, word: ApprovalContent) -> list[ApprovalContent]:
+        """Return the answers in the inbox to the request that `word` answers, without those that do not count."""
+        calls, found = (await self.state(run)).calls.values(), list[ApprovalContent]()
+        for letter in await self.store.inbox(run):
+            with suppress(BrokenRecord):
+                content = decode_content(letter.content, {})
+                if isinstance(content, ApprovalContent) and content.of == word.of:
+                    found.append(judged_approval(content, letter, calls, self.store.info.id, self.approver))
+        return [each for each in found if each.refused is None]
 
     async def _key(self, run: str, word: Word) -> str:
         """Return the key of a letter with an answer. Two answers to one wait have the same key.

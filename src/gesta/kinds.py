@@ -242,6 +242,8 @@ class BeginContent(Base, frozen=True, kw_only=True, tag="begin"):
     """Key of the message that opened this turn."""
     allowance: dict[str, Any] | None = None
     """For a turn of a child run: the amount that the turn may spend."""
+    doubts: list[str] | None = None
+    """For a later turn of a child run: what `Opened.doubts` is for its first turn, without names known before."""
 
 
 class EndContent(Base, frozen=True, kw_only=True, tag="end"):

@@ -10,8 +10,16 @@ import pytest
 from msgspec.structs import replace
 
 import gesta
+from gesta.compare.replaying import replay_run
 from gesta.hooks import Hooks
-from gesta.kinds import CheckContent, CompactionContent, EndContent, ToolResultContent
+from gesta.kinds import (
+    BeginContent,
+    CheckContent,
+    CompactionContent,
+    EndContent,
+    SystemContent,
+    ToolResultContent,
+)
 from gesta.patterns.plan import plan_then_execute
 from gesta.policy import Compact
 
@@ -96,6 +104,9 @@ async def test_a_turn_that_is_ended_above_a_doubt_keeps_it_and_the_next_payment_
         await record.approve(again.waiting[0], by="ann")
         assert (await record.resume(again.run, agent)).reason == "answered"
         assert await record.verify() == []
+        if how == "cancel" and made is not planned:
+            runs = {row.run: await record.read(row.run) for row in await record.store.runs("s")}
+            assert (await replay_run(runs, again.run, agent)).divergence is None
     assert paid == [5, 5]
 
 
@@ -234,4 +245,29 @@ async def test_what_the_agent_that_summarises_left_in_doubt_is_known_to_the_agen
         outcome = await record.run(agent, "pay", session="s")
         left = next(e.content for e in await record.read(outcome.run) if isinstance(e.content, CompactionContent))
         assert left.doubts == ["pay"]
+    assert (stands(outcome), paid) == ([("approval", "pay")], [5])
+
+
+async def test_a_run_that_takes_several_turns_learns_of_a_doubt_that_came_beside_it() -> None:
+    pay, paid = purse("tell")
+
+    def think(messages: Any, _header: Any) -> Any:
+        return gesta.call("pay", cents=6) if messages[-1]["content"] == "pay" else "Good morning."
+
+    clerk = gesta.Agent("clerk", model=gesta.function(think), tools=[pay])
+
+    async def program(verbs: gesta.Verbs, _task: str) -> str:
+        await verbs.go_on(clerk, SystemContent(value="hello"), "one", thread="T")
+        await verbs.call(payer(pay), "pay", "two")
+        return (await verbs.go_on(clerk, SystemContent(value="pay"), "three", thread="T")).text
+
+    agent = gesta.Agent("desk", program=program)
+    async with gesta.open() as record:
+        outcome = await record.run(agent, "go", session="s")
+        runs = {row.run: await record.read(row.run) for row in await record.store.runs("s")}
+        below = next(entries for run, entries in runs.items() if run == outcome.waiting[0].run)
+        begun = [each.content for each in below if isinstance(each.content, BeginContent)]
+        assert [each.doubts for each in begun] == [None, ["pay"]]
+        for run, by in ((outcome.run, agent), (outcome.waiting[0].run, clerk)):
+            assert (await replay_run(runs, run, by)).divergence is None
     assert (stands(outcome), paid) == ([("approval", "pay")], [5])

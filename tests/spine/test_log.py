@@ -77,6 +77,7 @@ FILLED: list[Content] = [
     BeginContent(agent=AgentRef(name="a", digest="")),
     BeginContent(key="k"),
     BeginContent(allowance={}),
+    BeginContent(doubts=["pay"]),
     EndContent(null=True),
     EndContent(doubts=["pay"]),
     EndContent(below=["pay"]),

@@ -262,7 +262,7 @@ class Rehearsal:
             causes=said.causes if said is not None else (),
             allowance=content.allowance,
             depth=opened.depth,
-            doubts=opened.doubts,
+            doubts=content.doubts or opened.doubts,
         )
 
     async def child(self, agent: Agent, task: Task) -> Outcome | None:

@@ -29,7 +29,7 @@ FIELDS: Mapping[Kind, tuple[str, ...]] = {
     Kind.User: ("document", "history"),
     Kind.Assistant: ("history",),
     Kind.ToolResult: ("state", "ends_turn", "document", "by", "copy_of", "doubts"),
-    Kind.Begin: ("opened", "agent", "key", "allowance"),
+    Kind.Begin: ("opened", "agent", "key", "allowance", "doubts"),
     Kind.End: ("null", "doubts", "below"),
     Kind.Edge: ("child",),
     Kind.RequestHeader: ("made",),

@@ -324,12 +324,12 @@ class Turns:
     async def begin(self, agent: Agent, opening: Opening, live: LiveRun) -> None:
         """Write the `begin` entry of a turn, and then the message or task that opens the turn."""
         close_orphans(live.log.journal, live.state)
-        parent, base = opening.parent_run, opening.base
+        known, depth = live.state.opened, opening.depth
         at = {"record": self.store.info.id, "session": opening.session, "name": opening.name}
-        opened = Opened(**at, parent_run=parent, base=base, depth=opening.depth, doubts=opening.doubts)
-        begin = BeginContent(
-            name=agent.name, role="turn", agent=self._ref(agent), key=opening.key, allowance=opening.allowance
-        )
+        opened = Opened(**at, parent_run=opening.parent_run, base=opening.base, depth=depth, doubts=opening.doubts)
+        begin = BeginContent(name=agent.name, role="turn", agent=self._ref(agent), key=opening.key)
+        new = sorted({*opening.doubts} - live.state.doubts()) if opening.doubts and known is not None else []
+        begin = replace(begin, allowance=opening.allowance, doubts=new or None)
         live.log = open_root(live.log.journal, begin, opened)
         if opening.letter is not None and opening.content is not None:
             live.log.journal.take_in(opening.letter, opening.content, live.log.span_seq)

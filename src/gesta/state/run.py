@@ -143,9 +143,9 @@ class RunView:
 
 
 def _fold_begin(state: RunState, entry: Entry, content: BeginContent) -> None:
+    state.doubtful.update((content.opened if content.opened is not None else content).doubts or ())
     if content.opened is not None:
         state.opened = content.opened
-        state.doubtful.update(content.opened.doubts or ())
         if content.opened.base is not None:
             _fork(state)
     if content.role == "turn":
@@ -176,10 +176,10 @@ def _fold_end(state: RunState, entry: Entry, content: EndContent) -> None:
         state.doubtful.update(content.below or ())
         state.turn.reason = content.reason or ("answered" if content.status == "success" else "failed")
         state.questions.clear()
-        state.turn.doubts = tuple(content.doubts or ())
+        state.turn.doubts, state.turn.null = tuple(content.doubts or ()), content.null is True
         state.turn.error, state.turn.end, state.turn.value = content.error, entry.seq, content.state
-        state.turn.null = given = content.null is True
-        if (given or content.state is not None) and content.status == "success" and state.turn.assistant is None:
+        given = state.turn.null or content.state is not None
+        if given and content.status == "success" and state.turn.assistant is None:
             state.turn.text = given_text(content.state)
     else:
         state.doubtful.update(content.doubts or ())  # doubts of a run that a step called

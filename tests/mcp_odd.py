@@ -2,7 +2,7 @@
 
 Its tools do what their names say. The habits of the whole process: `mute` never answers, `rubbish` writes lines that are
 no messages, `hostile` lists tools that no model should be offered, `deaf` goes on when its input ends, `renames` lists
-its first tool under the name FOLDER after the first call.
+its first tool under the name FOLDER after the first call, `many` lists 503 tools, four of one name.
 """
 
 import json
@@ -97,6 +97,7 @@ def main() -> None:
             continue
         if HABIT == "rubbish":
             write('Database connected\n{not json}\n\n[1, 2]\n"text"\n\x00\xff')
+            write('{"jsonrpc": "2.0", "method": "notifications/message", "params": {"level": "loud", "data": 1}}')
         message = json.loads(line)
         if "id" not in message:
             continue
@@ -107,9 +108,13 @@ def main() -> None:
             send(of, {"protocolVersion": version, "capabilities": {"tools": {"listChanged": True}}, "serverInfo": info})
         elif method == "tools/list":
             plain: list[dict[str, Any]] = [{"name": name, "inputSchema": OBJECT} for name in TOOLS]
+            if HABIT == "many":
+                plain = [
+                    {"name": "pay" if number < 4 else f"t{number}", "inputSchema": OBJECT} for number in range(503)
+                ]
             if HABIT == "renames":
                 plain = [{"name": str(FOLDER) if CALLED else "pay", "inputSchema": OBJECT}]
-            for each in plain[-2:] if HABIT != "renames" else ():
+            for each in plain[-2:] if HABIT not in ("many", "renames") else ():
                 each["outputSchema"] = {"type": "object", "properties": {"size": {"type": "integer"}}}
             send(of, {"tools": HOSTILE if HABIT == "hostile" else plain})
         elif method == "tools/call":

@@ -67,6 +67,7 @@ async def test_a_server_that_writes_rubbish_is_understood_and_named_once(
     said = [each.getMessage() for each in caplog.records if each.name == "gesta" and each.levelno == logging.WARNING]
     assert len(said) == 1, said
     assert "writes lines that are no messages" in said[0]
+    assert not [each for each in caplog.records if each.exc_info]
     assert "Traceback" not in capfd.readouterr().err
 
 
@@ -114,6 +115,19 @@ async def test_a_tool_that_needs_approval_and_is_renamed_in_a_turn_is_not_offere
     assert [each.outcome for each in results] == ["ok", "error"]
     said = [each.getMessage() for each in caplog.records if "goes on with the tools that it had" in each.getMessage()]
     assert len(said) == 1
+
+
+async def test_of_many_tools_the_rest_is_left_out_with_one_warning_and_like_names_are_told_apart(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async with gesta.open() as record:
+        outcome = await record.run(agent_of(odd("many"), "Done."), "Go.")
+        (header,) = of_kind(await record.read(outcome.run), RequestHeaderContent)
+    names = [each["name"] for each in header.tools]
+    assert (len(set(names)), names[0], names[4]) == (500, "pay", "t4")
+    assert all(name.startswith("pay_") for name in names[1:4])
+    (said,) = [each.getMessage() for each in caplog.records if each.levelno == logging.WARNING]
+    assert said.endswith("lists more than 500 tools; 3 are left out.")
 
 
 @pytest.mark.slow

@@ -67,9 +67,18 @@ async def test_a_value_that_grows_beyond_the_bound_inside_a_query_is_refused_in_
 
 async def test_a_comment_behind_the_last_semicolon_is_no_statement() -> None:
     async with gesta.open(":memory:") as record:
-        for query in ("SELECT 1 AS a; -- one", "SELECT 0 AS b; SELECT 1 AS a; /* two\n */", "SELECT 1 AS a"):
+        for query in ("SELECT 1 AS a; -- one", "/* none */; SELECT 1 AS a; /* two\n */", "SELECT 1 AS a"):
             found = await record.store.sql(query)
             assert (found.columns, found.rows) == (("a",), [(1,)])
+
+
+async def test_two_statements_are_refused_and_no_number_is_too_large_for_a_reading(tmp_path: Path) -> None:
+    async with gesta.open(tmp_path / "r.gesta") as record:
+        run = (await record.run(gesta.Agent("a", model=gesta.scripted("Hi")), "Hi")).run
+        with pytest.raises(RecordError, match="it has more than one statement"):
+            await record.store.sql("SELECT 1; SELECT 2")
+        assert await record.store.read(run, 2**70) == []
+        assert len(await record.store.read(run, -(2**70), 2**70, 2**70)) == 7
 
 
 def test_the_command_has_bounds_that_are_raised_by_options(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -356,7 +356,8 @@ async def test_several_records_are_one_list_in_one_order(record: gesta.Record) -
 
 
 @pytest.mark.parametrize(
-    "odd", [{"since": "x' OR 1"}, {"sort": "; DROP"}, {"cost": "NaN"}, {"after": "-1"}, {"limit": "1e9"}]
+    "odd",
+    [{"since": "x' OR 1"}, {"sort": "; DROP"}, {"cost": "NaN"}, {"after": "-1"}, {"limit": "1e9"}, {"words": '"'}],
 )
 def test_what_means_nothing_in_an_address_is_left_out(odd: dict[str, str]) -> None:
     assert asked(odd) == Asked(filter=SessionFilter())

@@ -99,7 +99,7 @@ async def listed(
     )  # fmt: skip
     rows = index.all(
         f"SELECT {ROW} FROM sessions WHERE {where} ORDER BY {ORDERS[wanted.sort]} LIMIT ? OFFSET ?",  # noqa: S608
-        (*values, -1 if wanted.limit is None else wanted.limit, wanted.after),
+        (*values, -1 if wanted.limit is None else min(wanted.limit, 2**63 - 1), min(wanted.after, 2**63 - 1)),
     )
     return SessionList(sessions=await _sessions(index, rows, now), totals=totals)
 

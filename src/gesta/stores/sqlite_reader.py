@@ -33,6 +33,11 @@ from gesta.stores.tables import ROW, RUNS, UNBOUND, ask, escaped
 EVERY = 2**63 - 1
 
 
+def held(value: Any) -> Any:
+    """Return a value that SQLite can compare with a column: a whole number beyond 64 bits becomes the nearest one."""
+    return max(-EVERY, min(EVERY, value)) if type(value) is int else value
+
+
 class Reader:
     """Reads a record's file, by a connection of its own that cannot write."""
 
@@ -189,12 +194,15 @@ class Reader:
                 if self._stamp is None:
                     return self._rows.execute(query, values).fetchall()
                 return steady(self._path, lambda: self._all_still(query, values))
+            except OverflowError:  # a value is a number beyond 64 bits
+                numbers = tuple(map(held, values))
             except UnicodeEncodeError:  # a value holds a lone surrogate, which no text on record can hold
                 return []
             except UnicodeDecodeError as odd:
                 return self._all_escaped(query, values, odd)
             except (apsw.Error, OSError) as error:
                 raise told(error, str(self._path), writing=False) from error
+        return self._all(query, numbers)
 
     def _all_escaped(self, query: str, values: tuple[Any, ...], odd: UnicodeDecodeError) -> list[Any]:
         """Return the rows of a query that finds texts which are no valid UTF-8. Wrong bytes become lone surrogates.

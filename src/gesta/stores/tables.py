@@ -221,7 +221,7 @@ def gather(found: Iterable[Any], rows: list[Any], bounds: QueryBounds, query: st
     """Add the rows of a result to a list. Raises RecordError if the rows exceed a bound.
 
     Args:
-        found: the rows of the result. Where a further statement of the query begins, this iterable empties `rows`.
+        found: the rows of the result.
         rows: the list to add to. The bounds apply to the rows that are in it at one time.
         query: the text of the query, for the error.
     """
@@ -301,18 +301,19 @@ COMMENT = re.compile(r"--[^\n]*|/\*.*?(\*/|$)", re.DOTALL)
 def ask(
     connection: apsw.Connection, query: str, parameters: Sequence[Any] = (), bounds: QueryBounds = UNBOUND
 ) -> Table:
-    """Run a read-only query, and return its columns and rows. If it has several statements, return the last result.
+    """Run a read-only query of one statement, and return its columns and rows.
 
     Raises:
-        RecordError: the query would change something, goes beyond a bound, or is refused by SQLite.
+        RecordError: the query would change something, goes beyond a bound, has two statements, or is refused by SQLite.
         apsw.Error: the file is broken, locked or not readable.
     """
-    columns: tuple[str, ...] = ()
+    columns: tuple[str, ...] | None = None
 
     def note(cursor: apsw.Cursor, statement: str, _bindings: Any) -> bool:
         nonlocal columns
         if COMMENT.sub("", statement).strip():  # only a comment may follow the last semicolon
-            rows.clear()
+            if columns is not None:
+                raise RecordError(f"Cannot answer {query!r}: it has more than one statement. Ask one at a time.")
             columns = tuple(name for name, _ in cursor.get_description())
         return True
 
@@ -346,4 +347,4 @@ def ask(
         raise RecordError(f"Cannot answer {query!r}: {error}.") from error
     finally:
         cursor.close(force=True)
-    return Table(columns, rows)
+    return Table(columns or (), rows)

@@ -281,7 +281,7 @@ def _places(
     query = f"""SELECT run, seq, kind, at FROM gesta_words CROSS JOIN entries ON entries.pos = gesta_words.rowid
         WHERE {" AND ".join(tests)} ORDER BY {order} LIMIT ?"""  # noqa: S608 - tests of ours
     try:
-        return _all(connection, query, (*values, wanted.limit))
+        return _all(connection, query, (*values, min(wanted.limit, 2**63 - 1)))
     except apsw.SQLError as error:
         raise GestaError(f"Cannot look for {wanted.words!r}: {error}.") from error
 

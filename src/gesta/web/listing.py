@@ -81,7 +81,9 @@ def asked(given: Mapping[str, str]) -> Asked:
         after=number_in(given.get("after", ""), 0),
         limit=min(LIMIT, number_in(given.get("limit", ""), 50)),
     )
-    return Asked(filter=wanted, words=given.get("words", "").strip(), choices=bool(given.get("choices")))
+    words = given.get("words", "").strip()
+    words = words if any(sign.isalnum() for sign in words) else ""
+    return Asked(filter=wanted, words=words, choices=bool(given.get("choices")))
 
 
 class Listing:

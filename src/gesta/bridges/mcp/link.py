@@ -51,7 +51,16 @@ def library() -> Any:
         own.addHandler(
             logging.NullHandler()
         )  # else Python prints its errors, with tracebacks, in a program without logging
+    logging.getLogger("mcp.client.stdio").addFilter(no_odd_line)
     return mcp
+
+
+def no_odd_line(told: logging.LogRecord) -> bool:
+    """Return whether a record of the library's log is no traceback about a line that is no message.
+
+    A link warns of such lines once.
+    """
+    return not (told.exc_info and isinstance(told.exc_info[1], ValueError))
 
 
 @cache
@@ -163,7 +172,7 @@ class Link:
             async with lib.stdio_client(given, errlog=self.tail.file) as (reading, writing):
                 self.tail.close()
                 self._spawned()
-                yield Watched(reading, self.close), writing
+                yield Watched(reading, self.close, self._fits), writing
         finally:
             self.tail.close()
 
@@ -174,7 +183,7 @@ class Link:
             transport = opened(self.spec.url, http_client=self.sender, max_sse_event_size=EVENT_BYTES)
             async with transport as (reading, writing):
                 self._spawned()
-                yield Watched(reading, self.close), writing
+                yield Watched(reading, self.close, self._fits), writing
 
     async def _heard(self, message: Any) -> None:
         if isinstance(message, Exception):
@@ -187,6 +196,21 @@ class Link:
         if not self._warned:
             self._warned = True
             LOGGER.warning("The MCP server %s writes lines that are no messages; they are left out.", self.spec.shown)
+
+    def _fits(self, message: Any) -> bool:
+        """Return whether a message is no notification, or one that fits the protocol. Warn of others, once."""
+        lib, said = library(), getattr(message, "message", None)
+        if not isinstance(said, lib.types.JSONRPCNotification):
+            return True
+        version = self.client.session.protocol_version if self.began.is_set() else None
+        try:
+            lib.types.methods.parse_server_notification(said.method, version or OLDER, said.params)
+        except KeyError:  # a notification of an extension
+            return True
+        except ValueError:
+            self._odd()
+            return False
+        return True
 
     async def _elicit(self, _context: Any, params: Any) -> Any:
         return await self._answer("elicitation/create", params, "ElicitResult")
@@ -280,15 +304,17 @@ class Link:
 
 
 class Watched:
-    """A stream of messages that calls a function when the stream ends."""
+    """A stream of messages that calls a function when the stream ends, and leaves out messages that do not fit."""
 
-    def __init__(self, stream: Any, ended: Callable[[], None]) -> None:
-        self._stream, self._ended = stream, ended
+    def __init__(self, stream: Any, ended: Callable[[], None], fits: Callable[[Any], bool]) -> None:
+        self._stream, self._ended, self._fits = stream, ended, fits
 
     async def receive(self) -> Any:
         """Return the next message. At the end of the stream, call the function and raise the stream's exception."""
         try:
-            return await self._stream.receive()
+            while not self._fits(message := await self._stream.receive()):
+                pass
+            return message
         except (anyio.EndOfStream, anyio.ClosedResourceError):
             self._ended()
             raise

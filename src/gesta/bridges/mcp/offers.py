@@ -90,18 +90,23 @@ def tools_of(
     names = [str(each.get("name")) for each in offered]
     _check_names(rules, names, shown)
     _check_approved(rules, names, had, shown)
-    made, taken = list[Tool](), set[str]()
+    made, taken, over = list[Tool](), set[str](), 0
     for each in offered:
         name = str(each.get("name"))
         if not rules.chosen(name):
             continue
-        problem = unusable(each) or (f"it is one of more than {MOST_TOOLS}" if len(made) >= MOST_TOOLS else None)
+        if len(made) >= MOST_TOOLS:
+            over += 1
+            continue
+        problem = unusable(each)
         if problem is not None:
             LOGGER.warning("The tool %.100r of the MCP server %s is left out: %s.", name, shown, problem)
             continue
         tool = _tool(each, listing, rules, call, taken)
         taken.add(tool.name)
         made.append(tool)
+    if over:
+        LOGGER.warning("The MCP server %s lists more than %s tools; %s are left out.", shown, MOST_TOOLS, over)
     return made
 
 
@@ -175,9 +180,11 @@ def _effect(hints: Mapping[str, Any], given: Effect | None) -> tuple[Effect, boo
 
 def _name(own: str, taken: set[str]) -> str:
     """Return the server's name of a tool, changed so that model providers accept it and `taken` does not contain it."""
-    name = re.sub(r"[^a-zA-Z0-9_-]", "_", own)
-    if len(name) > NAME or name in taken:
-        name = f"{name[: NAME - 9]}_{digest_of(own)[:8]}"
+    name = plain = re.sub(r"[^a-zA-Z0-9_-]", "_", own)
+    number = 0
+    while len(name) > NAME or name in taken:
+        name = f"{plain[: NAME - 9]}_{digest_of([own, number] if number else own)[:8]}"
+        number += 1
     return name
 
 

@@ -8,10 +8,11 @@ import anyio
 import httpx2
 import pytest
 from starlette.types import ASGIApp
-from tests.serving import DESK
+from tests.serving import DESK, served
 
 import gesta
-from gesta.serve import app
+from gesta.errors import AgentError, OtherMessage
+from gesta.serve import Access, app
 from gesta.stores.memory import MemoryStore
 
 pytestmark = pytest.mark.sample(2, over="parent")
@@ -85,3 +86,59 @@ async def test_pages_that_wait_for_sessions_look_at_the_record_only_when_somethi
         await record.run(DESK, "Hello.", session="other")
         assert not [name for name in looks if name != "other"]
         group.cancel_scope.cancel()
+
+
+async def test_another_message_under_a_used_key_is_refused_before_any_event() -> None:
+    async with gesta.open(":memory:") as record, asking(app(record, [DESK])) as client:
+        await record.run(DESK, "One.", session="s", key="k")
+        heard: list[Any] = []
+        with pytest.raises(OtherMessage):
+            await anext(aiter(record.stream(DESK, "Two.", session="s", key="k")))
+        with pytest.raises(OtherMessage):
+            await record.run(DESK, "Two.", session="s", key="k", listener=heard.append)
+        assert heard == []
+        chat = {"model": "desk", "messages": [{"role": "user", "content": "Two."}], "session": "s", "stream": True}
+        headers = {"accept": "text/event-stream", "idempotency-key": "k"}
+        for path, body in {"/sessions/s/messages": {"message": "Two."}, "/v1/chat/completions": chat}.items():
+            refused = await client.post(path, json=body, headers=headers)
+            assert (refused.status_code, refused.json()["error"]["type"]) == (409, "OtherMessage")
+        again = await client.post("/sessions/s/messages", json={"message": "One."}, headers=headers)
+        assert "event: outcome" in again.text
+
+
+async def test_hosts_and_origins_are_compared_without_case_and_a_token_without_its_newline() -> None:
+    token = "a-token-from-a-file-2718281828459045"
+    hosts = Access(hosts=["Shop.Example", "api.example:8000"], origins=["https://Shop.Example"])
+    async with gesta.open(":memory:") as record, asking(app(record, [DESK], hosts)) as client:
+        allowed = {"shop.example": 200, "SHOP.example:80": 200, "api.example:8000": 200}
+        refused = dict.fromkeys(("api.example", "api.example:80", "hop.example", "", "shop.example.com"), 403)
+        for host, status in (allowed | refused).items():
+            assert (await client.get("/health", headers={"host": host})).status_code == status, host
+        page = {"origin": "https://shop.example"}
+        answer = await client.get("/health", headers=page)
+        assert answer.headers["access-control-allow-origin"] == page["origin"]
+        async with asking(app(record, [DESK], Access(tokens={"web": f"{token}\n"}))) as other:
+            assert (await other.get("/agents", headers={"authorization": f"Bearer {token}"})).status_code == 200
+    with pytest.raises(AgentError, match="texts that are not empty"):
+        Access(hosts=[""])
+
+
+def test_head_of_a_stream_is_answered_at_once_and_holds_no_place() -> None:
+    with served(":memory:", access=Access(followers=1)) as address, httpx2.Client(base_url=address) as client:
+        for _ in range(2):
+            head = client.head("/sessions/new/events", timeout=5)
+            assert (head.status_code, head.content) == (200, b"")
+            assert head.headers["content-type"].startswith("text/event-stream")
+        assert client.get("/health").status_code == 200  # on the same connection
+
+
+async def test_a_chat_completion_is_read_like_all_other_bodies() -> None:
+    body = b'{"model": "desk", "messages": [{"role": "user", "content": "Hello."}]}'
+    async with gesta.open(":memory:") as record, asking(app(record, [DESK])) as client:
+        for kind, status in (("text/plain", 415), ("", 415), ("application/json; charset=utf-8", 200)):
+            sent = await client.post("/v1/chat/completions", content=body, headers={"content-type": kind})
+            assert sent.status_code == status
+        for broken in (b"", b"[" * 100_000, b"\xff"):
+            json = {"content-type": "application/json"}
+            assert (await client.post("/v1/chat/completions", content=broken, headers=json)).status_code == 400
+        assert len(await record.sessions()) == 1

@@ -42,6 +42,7 @@ from gesta.record.inbox import Inbox
 from gesta.record.options import MessageOptions, TurnOptions, of_turn, refuse_names
 from gesta.record.stream import Stream, listened
 from gesta.record.turns import Turns
+from gesta.record.waits import opened_before
 from gesta.state.opening import Opening, check_here, close_orphans, shielded
 from gesta.state.run import RunView
 from gesta.store import Info, Store
@@ -126,7 +127,7 @@ class Record(Inbox):
         Args:
             agent: the agent that answers.
             message: a text, or a list of texts, images and files.
-            options: see `MessageOptions`.
+            options: see `MessageOptions`. If its `key` was used for another message, reading raises OtherMessage.
         """
         agent, opening = opening_of(agent, message, options)
         work, follow = self._followed(agent, opening, joins=True)
@@ -173,6 +174,8 @@ class Record(Inbox):
 
         async def follow() -> Follower:
             run = await self.turns.run_of(opening.session, opening.name)
+            if opening.key is not None:
+                await opened_before(self.store, run, opening)  # another message under its key is refused at once
             return self.followers.follower(Target(runs=(run,), root=run, session=opening.session, turn=opened.fits))
 
         return work, follow

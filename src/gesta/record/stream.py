@@ -47,11 +47,19 @@ class Stream(Generic[T]):
         self._tasks, self._work, self._follow, self._stops = tasks, work, follow, stops
         self._scope = anyio.CancelScope()
         self._begun = False
+        self._follower: Follower | None = None
         self._failure: BaseException | None = None
         self.outcome: Outcome[T] | None = None
         """The outcome of the turn; `None` until the turn has ended or waits, and if it was interrupted."""
         self.ended = anyio.Event()
         """Set once the turn has ended, waits, or was interrupted."""
+
+    async def ready(self) -> None:
+        """Prepare to read the stream, so that a refused message is known before. The message is not sent yet.
+
+        Raises OtherMessage if the key of the message was used for another message.
+        """
+        self._follower = await self._follow()
 
     async def __aiter__(self) -> AsyncIterator[Event]:
         """Begin the turn, and yield its events. If the turn was begun before, its events on record come first.
@@ -64,7 +72,7 @@ class Stream(Generic[T]):
         if self._begun:
             raise GestaError("This stream was begun before. Call record.stream(...) again to send a message again.")
         self._begun = True
-        follower = await self._follow()
+        follower = self._follower or await self._follow()
         self._tasks.start_soon(self._drive, follower)
         try:
             async with aclosing(follower.events(self._tasks)) as events:

@@ -10,6 +10,7 @@ import re
 from collections.abc import Collection, Mapping
 
 from msgspec import Struct
+from msgspec.structs import force_setattr
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -35,7 +36,8 @@ class Access(Struct, frozen=True, kw_only=True, metaclass=Spelled):
     origins: Collection[str] = ()
     """Origins of web pages that may send requests from a browser, such as `https://shop.example`."""
     hosts: Collection[str] = ()
-    """For a server without tokens: host names that a request may name as its host, besides those of this machine."""
+    """For a server without tokens: host names that a request may name as its host, besides those of this machine.
+    `shop.example` is allowed with every port, `shop.example:8000` only with that port."""
     body_bytes: int = 8 * 2**20
     """Greatest number of bytes of a request's body."""
     turns: int = 64
@@ -49,6 +51,9 @@ class Access(Struct, frozen=True, kw_only=True, metaclass=Spelled):
         Raises AgentError if a token is too short, or if another field cannot be used.
         """
         self._refuse_wrong()
+        force_setattr(self, "tokens", {name: token.strip() for name, token in self.tokens.items()})
+        for name in ("origins", "hosts"):
+            force_setattr(self, name, tuple(each.lower() for each in getattr(self, name)))
         for name, token in self.tokens.items():
             if len(token) < LEAST:
                 found = f"The token of {name!r} has {len(token)} characters, expected at least {LEAST}."
@@ -62,6 +67,8 @@ class Access(Struct, frozen=True, kw_only=True, metaclass=Spelled):
         for name in ("origins", "hosts"):
             if isinstance(value := getattr(self, name), str) or not isinstance(value, Collection):
                 raise AgentError(f"Access({name}={value!r:.60}): expected a list of texts, as in [{value!r:.60}].")
+            if not all(isinstance(each, str) and each for each in value):
+                raise AgentError(f"Access({name}={value!r:.60}): expected texts that are not empty.")
         for origin in self.origins:
             if not ORIGIN.fullmatch(origin):
                 raise AgentError(f"{origin!r:.80} is no origin of a page, expected one such as 'https://shop.example'.")
@@ -84,11 +91,11 @@ class Access(Struct, frozen=True, kw_only=True, metaclass=Spelled):
     def refuses(self, headers: Headers) -> str | None:
         """Return why a request is refused for its host or origin; `None` if it is allowed."""
         host = headers.get("host", "")
-        if not self.tokens and not local(host) and host_name(host) not in self.hosts:
+        if not self.tokens and not local(host) and not {host.lower(), host_name(host)} & {*self.hosts}:
             answered = "Without tokens, only requests to this machine and to the hosts in hosts= are answered."
             return f"The request names the host {host!r}. {answered}"
         origin = headers.get("origin")
-        if origin is not None and origin not in self.origins and origin.partition("://")[2] != host:
+        if origin is not None and origin.lower() not in self.origins and origin.partition("://")[2] != host:
             return f"Pages of {origin} may not ask here. Name it in origins= or --origin."
         return None
 

@@ -22,8 +22,8 @@ from gesta.function_tool.tool import Tool
 from gesta.record.inbox import exact_run
 from gesta.record.options import MessageOptions
 from gesta.record.stream import Stream
-from gesta.serve.bodies import Refused, answered, caller, failure
-from gesta.serve.chat_messages import Asked, ChatRequest, ClientTool, chat_request, conversation
+from gesta.serve.bodies import Refused, answered, caller, failure, read
+from gesta.serve.chat_messages import Asked, ChatRequest, ClientTool, conversation
 from gesta.serve.chat_sessions import WAITS
 from gesta.serve.service import Service
 from gesta.serve.sse import EventStream, encoded, line
@@ -50,13 +50,14 @@ async def completions(request: Request, service: Service) -> Response:
     The recorded session that contains the conversation so far is continued. If the body has a member `session`, the
     session of that name is continued instead.
     """
-    body = chat_request(await request.body())
+    body = await read(request, ChatRequest)
     agent, asked = service.agent(body.model), conversation(body)
     if asked.system:
         agent = msgspec.structs.replace(agent, instructions=joined(agent.instructions, asked.system))
     if body.tools:
         agent = with_tools(agent, body.tools)
     exchange = Exchange(service, agent, body, asked, request)
+    await exchange.ready()
     return exchange.streamed() if body.stream else await exchange.whole()
 
 
@@ -101,6 +102,14 @@ class Exchange:
         self._conversations = service.conversations
         self._caller = caller(request)
         self._created = int(time.time())
+        self._stream: Stream[Any] | None = None
+
+    async def ready(self) -> None:
+        """Refuse a message under a key of another message, before a response begins. Raises OtherMessage."""
+        if isinstance(self._body.session, str) and self._body.session and not self._asked.results:
+            options = self._options(self._body.session, self._again or None)
+            self._stream = self._service.record.stream(self._agent, self._asked.words, **options)
+            await self._stream.ready()
 
     async def whole(self) -> Response:
         """Return the response as one JSON object, after the turn has ended or waits."""
@@ -146,10 +155,8 @@ class Exchange:
         if asked.results:
             yield checked(await self._resumed())
             return
-        session = self._body.session
-        if isinstance(session, str) and session:
-            stream = record.stream(agent, asked.words, **self._options(session, self._again or None))
-            async for event in self._heard(stream):
+        if self._stream is not None:
+            async for event in self._heard(self._stream):
                 yield event
             return
         place = self._conversations.place(agent, asked, whose=self._whose, again=self._again, retried=self._retried)

@@ -9,7 +9,6 @@ import binascii
 import re
 from typing import Any
 
-import msgspec
 from msgspec import UNSET, Struct, UnsetType
 
 from gesta.kinds import Part
@@ -155,11 +154,3 @@ def _part(given: dict[str, Any]) -> str | Part:
         except binascii.Error as wrong:
             raise Refused(400, "BadRequest", f"An image is no base64: {wrong}.") from wrong
     raise Refused(400, "BadRequest", f"A part of a message is of type {kind!r:.40}, expected text or image_url.")
-
-
-def chat_request(raw: bytes) -> ChatRequest:
-    """Return the parsed body of a request for a chat completion. Raises Refused if `raw` is no such body."""
-    try:
-        return msgspec.json.decode(raw, type=ChatRequest)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as wrong:
-        raise Refused(400, "BadRequest", f"The body is no chat completion: {wrong}.") from wrong

@@ -54,8 +54,8 @@ async def message(request: Request, service: Service) -> Response:
         with service.turns:
             outcome = await service.record.run(agent, said.message, **options)
         return answered(shown(outcome))
-    record = service.record
-    stream = record.stream(agent, said.message, **options)
+    stream = service.record.stream(agent, said.message, **options)
+    await stream.ready()
 
     async def lines() -> AsyncIterator[bytes]:
         async for event in stream:

@@ -61,7 +61,6 @@ class EventStream(Response):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send the events, and a comment after each `BEAT_S` seconds without an event."""
-        del scope
         heard = anyio.Event()
 
         async def ends_with(wait: Callable[[], Any]) -> None:
@@ -83,6 +82,9 @@ class EventStream(Response):
 
         try:
             await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
+            if scope["method"] == "HEAD":  # it asks for the headers alone
+                await send({"type": "http.response.body", "body": b"", "more_body": False})
+                return
             async with anyio.create_task_group() as group:
                 for task in (left, self._draining.wait):
                     group.start_soon(ends_with, task)

@@ -19,18 +19,22 @@ from tests import programs
 import gesta
 from gesta.address import Record, bind
 from gesta.codec.rows import encode_content
+from gesta.compare.replaying import replay_run
 from gesta.errors import LeaseLost, OtherMessage, RunHeld, TurnOpen, WriteFailed
 from gesta.function_tool.context import NeedsAnswer, ToolQuestion
 from gesta.kinds import (
     AttemptContent,
     BeginContent,
     EndContent,
+    Error,
     FaultContent,
     ResolutionContent,
     SignalContent,
     ToolResultContent,
 )
+from gesta.log.journal import Journal
 from gesta.perform import threads as outlive
+from gesta.state.calls import KEY_EXPIRED
 from gesta.store import Batch, Letter
 from gesta.stores.memory import MemoryStore
 
@@ -147,6 +151,116 @@ async def test_an_idempotency_key_that_is_remembered_for_ever_is_used_again() ->
         assert (await record.run(acting(gesta.call("pay"), "ok", tools=[pay]), "go")).answer == "ok"
     assert len(keys) == 2
     assert len(set(keys)) == 1
+
+
+@pytest.mark.parametrize("loops", [0, 5])
+async def test_a_call_whose_key_is_too_old_is_made_under_a_new_one_if_a_person_says_retry(loops: int) -> None:
+    now, keys = [datetime(2026, 1, 2, tzinfo=UTC)], []  # a Friday
+
+    @gesta.tool(effect="idempotent")
+    async def pay(context: gesta.Context) -> str:
+        """Pay."""
+        keys.append(context.key)
+        if len(keys) < 3:
+            raise gesta.InDoubt
+        return "paid"
+
+    agent = acting(gesta.call("pay"), "ok", tools=[pay], policy=gesta.Policy(attempts=2))
+    async with gesta.open() as record:
+        record.turns.clock = lambda: now[0]
+        outcome = await record.run(agent, "go")
+        (doubt,) = outcome.waiting
+        now[0] += timedelta(days=3)
+        if loops:  # versions before this one wrote such faults without end
+            journal = Journal(record.store, await record.store.lease(doubt.run), record.turns.clock)
+            journal.write(ResolutionContent(of=doubt.of or 0, verdict="retry", by="ann"), outcome.turn)
+            fault = FaultContent(of=doubt.of or 0, error=Error(type=KEY_EXPIRED, message="too old"))
+            for _ in range(loops):
+                journal.write(fault, outcome.turn)
+            await journal.durable()
+            await record.store.release(journal.lease)
+        else:
+            await record.resolve(doubt, "retry", by="ann")
+        outcome = await record.resume(doubt.run, agent)
+        entries = await record.read(outcome.run)
+        expired = [each for each in found(entries, FaultContent) if each.error.type == KEY_EXPIRED]
+        replayed = await replay_run({outcome.run: entries}, outcome.run, bind(agent))
+    assert (outcome.answer, len(expired), replayed.first) == ("ok", loops or 1, None)
+    assert (len(keys), len(set(keys))) == (3, 2)
+    assert keys[0] == keys[1] != keys[2]
+
+
+async def test_a_call_that_reconcile_finds_not_done_is_made_under_a_new_key_if_the_old_one_is_too_old() -> None:
+    now, keys, asked = [datetime(2026, 1, 1, tzinfo=UTC)], list[str](), list[str]()
+
+    def settled(key: str) -> gesta.NotDone:
+        asked.append(key)
+        return gesta.NotDone()
+
+    @gesta.tool(effect="idempotent", key_s=60, reconcile=settled)
+    async def pay(context: gesta.Context) -> str:
+        """Pay."""
+        keys.append(context.key)
+        now[0] += timedelta(seconds=61)
+        if len(keys) == 1:
+            raise gesta.InDoubt
+        raise ConnectionRefusedError
+
+    async with gesta.open() as record:
+        record.turns.clock = lambda: now[0]
+        outcome = await record.run(acting(gesta.call("pay"), "ok", tools=[pay]), "go")
+        (result,) = found(await record.read(outcome.run), ToolResultContent)
+    assert (outcome.answer, result.outcome) == ("ok", "error")  # the first attempt is settled, so nothing is in doubt
+    assert (asked, len(keys), len(set(keys))) == ([keys[0]], 2, 2)
+
+
+async def test_a_call_whose_key_is_too_old_is_not_made_again_while_its_attempt_may_be_at_work() -> None:
+    now, keys, go_on = [datetime(2026, 1, 1, tzinfo=UTC)], list[str](), threading.Event()
+
+    @gesta.tool(effect="idempotent", timeout_s=0.05)
+    def pay(context: gesta.Context) -> str:
+        """Pay."""
+        keys.append(context.key)
+        if len(keys) == 1:
+            go_on.wait()
+            raise gesta.InDoubt
+        return "paid"
+
+    agent = acting(gesta.call("pay"), "ok", tools=[pay], policy=gesta.Policy(attempts=1))
+    async with gesta.open() as record:
+        record.turns.clock = lambda: now[0]
+        (doubt,) = (await record.run(agent, "go")).waiting
+        now[0] += timedelta(days=3)
+        await record.resolve(doubt, "retry", by="ann")
+        try:
+            assert waits(await record.resume(doubt.run, agent)) == ["running"]
+        finally:
+            go_on.set()
+        while outlive.works(f"{doubt.process} {doubt.run}.{doubt.of}"):
+            await checkpoint()
+        again = await record.resume(doubt.run, agent)
+        assert waits(again) == ["doubt"]  # it may have happened after the person looked
+        await record.resolve(again.waiting[0], "retry", by="ann")
+        assert (await record.resume(doubt.run, agent)).answer == "ok"
+    assert len(set(keys)) == 2
+
+
+async def test_an_attempt_that_may_have_had_its_effect_counts_though_a_later_one_only_reads() -> None:
+    tries = []
+
+    async def pay() -> str:
+        """Pay."""
+        tries.append(1)
+        raise gesta.InDoubt
+
+    first, second = gesta.tool(pay, effect="idempotent"), gesta.tool(pay, effect="pure")
+    async with gesta.open() as record:
+        outcome = await record.run(acting(gesta.call("pay"), tools=[first], policy=gesta.Policy(attempts=1)), "go")
+        outcome = await record.resume(outcome.run, acting(gesta.call("pay"), "ok", tools=[second]))
+        assert (waits(outcome), outcome.waiting[0].effect, len(tries)) == (["doubt"], "idempotent", 3)
+        ended = await record.cancel(outcome.run, by="ann")
+        assert ended is not None
+        assert ended.doubts == ("pay",)
 
 
 async def test_a_call_that_asked_before_it_acted_goes_on_when_the_answer_comes_two_days_later() -> None:

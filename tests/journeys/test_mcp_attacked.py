@@ -327,6 +327,9 @@ async def test_a_held_call_that_nobody_answers_in_time_is_cancelled_and_in_doubt
             outcome = await record.resume("s", agent)
         assert [(each.what, each.tool) for each in outcome.waiting] == [("doubt", "choose")]
         entries = await record.read(outcome.run)
-    faults = [each.content.error.message for each in entries if isinstance(each.content, FaultContent)]
-    assert any("the process, the server or the time for it ended" in each for each in faults)
-    assert lines(tmp_path, "effects") == []
+        faults = [each.content.error.message for each in entries if isinstance(each.content, FaultContent)]
+        assert any("the process, the server or the time for it ended" in each for each in faults)
+        assert lines(tmp_path, "effects") == []
+        await record.resolve(outcome.waiting[0], "retry", by="Ada")
+        outcome = await record.resume("s", agent)
+        assert (outcome.answer, lines(tmp_path, "effects")) == ("Done.", ["choose soup large"])

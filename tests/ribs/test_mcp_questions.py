@@ -7,6 +7,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
+import anyio
 import pytest
 import uvicorn
 from mcp.server import MCPServer
@@ -39,6 +40,8 @@ class Shop:
         self.effects = list[str]()
         self.calls = 0
         self.opened = False
+        self.slow = 0
+        """Number of next answered calls that take too long."""
         self.port = 0
         self.pages = count(1)
 
@@ -67,6 +70,9 @@ class Shop:
             asked = ElicitRequest(params=ElicitRequestFormParams(message="Which size?", requested_schema=SIZE))
             return InputRequiredResult(input_requests={"size": asked}, request_state=f"half of {item}")
         assert ctx.request_state == f"half of {item}"
+        if self.slow:
+            self.slow -= 1
+            await anyio.sleep_forever()
         said = getattr(found, "content", None) or {}
         self.effects.append(f"{item} {said.get('size', getattr(found, 'action', ''))}")
         return self.effects[-1]
@@ -142,6 +148,20 @@ async def test_another_process_goes_on_with_what_a_server_has_returned(key: byte
     assert shop.calls == (2 if key == b"k" * 32 else 3), "a forgotten token is asked for once more"
     assert len(of_kind(entries, QuestionContent)) == 1, "the person is not"
     assert len({each.key for each in of_kind(entries, AttemptContent)}) == 1
+
+
+async def test_a_call_that_is_lost_after_the_answer_goes_on_with_what_the_server_had_returned() -> None:
+    shop = Shop()
+    with shop.served() as port:
+        agent = agent_of(
+            port, gesta.call("order", item="soup"), "Done.", effects={"order": "idempotent"}, timeouts={"order": 1}
+        )
+        async with gesta.open() as record:
+            outcome = await record.run(agent, "Buy.", session="s")
+            await record.answer(outcome.waiting[0], {"size": "large"}, by="Ada")
+            shop.slow = 1
+            assert (await record.resume("s", agent)).answer == "Done."
+    assert (shop.effects, shop.calls) == (["soup large"], 3), "one that asks, one that is lost, one that goes on"
 
 
 async def test_a_person_declines_what_a_server_has_returned() -> None:

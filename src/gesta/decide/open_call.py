@@ -148,7 +148,7 @@ def awaits_end(tool: Tool | None, last: Try) -> bool:
     if last.process is None:  # format 1 has no process name: the person is believed
         return False
     effect = effect_of(tool, last)
-    return effect != "pure" and not (effect == "idempotent" and last.verdict == "retry")
+    return effect != "pure" and not (effect == "idempotent" and last.verdict == "retry" and not last.expired)
 
 
 def _doubt(agent: Agent, call: OpenCall, state: RunState) -> Course:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, Protocol
 
 from msgspec import Struct
 
-from gesta.errors import AgentError, BadTool, GestaError
+from gesta.errors import AgentError, BadTool, GestaError, InDoubt
 from gesta.kinds import Error, Hit, Reason
 from gesta.text.redactor import LEAST, SECRETS
 
@@ -58,9 +58,19 @@ class NeedsAnswer(BaseException):
     The new attempt finds the answers in `Context.answers`, and the given `state` in `Context.state`. The tool must not
     have had an effect before it raises this. Otherwise the state must tell the next attempt of the effect. This
     exception is no error; do not catch it.
+
+    If the questions cannot be asked, as when there are none, the constructor raises BadTool. If there is a `state`, it
+    raises InDoubt, because the tool may have had an effect.
     """
 
     def __init__(self, questions: Mapping[str, ToolQuestion], state: Any = None) -> None:
+        fits = isinstance(questions, Mapping) and all(
+            isinstance(name, str) and isinstance(each, ToolQuestion) for name, each in questions.items()
+        )
+        if not fits or not questions:
+            wrong = "NeedsAnswer needs a dict with at least one name and its ToolQuestion, as in"
+            wrong += ' NeedsAnswer({"size": ToolQuestion("Which size?")}).'
+            raise BadTool(wrong) if state is None else InDoubt(wrong)
         super().__init__(", ".join(questions))
         self.questions, self.state = dict(questions), state
 
@@ -119,7 +129,10 @@ class Context(Struct, Generic[D], frozen=True, kw_only=True):
     answers: Mapping[str, Any] = {}
     """Answers to the questions of earlier attempts of this call (see `NeedsAnswer`), by the name of the question."""
     state: Any = None
-    """The `state` that the previous attempt passed to `NeedsAnswer`; `None` if it did not raise that."""
+    """The `state` that the last attempt which raised `NeedsAnswer` passed to it; `None` if none did."""
+    resumed: bool = False
+    """Whether the previous attempt raised `NeedsAnswer`. If it did not, but `answers` are there, an attempt after the
+    answer has failed, and may have done more than `state` says."""
     found: Callable[[str, Sequence[Hit]], None] = lambda _query, _hits: None
     """Records a query and the passages that it found. The query and the passages become part of the explanation of the
     tool's result."""

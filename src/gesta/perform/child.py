@@ -69,14 +69,14 @@ def idempotency_key(call: OpenCall, record: str, run: str) -> str:
     """Return the idempotency key for the next attempt of a call: 64 hexadecimal digits.
 
     The key is random for the first attempt, and later attempts use it again. A new key is made if the tool's
-    `reconcile` found the old key void: it can no longer have an effect.
+    `reconcile` found the old key void (it can no longer have an effect), or if the old key is too old.
 
     Args:
         call: the open call.
         record: id of the record where the run was made.
         run: id of the run.
     """
-    if call.last is None or call.last.void:
+    if call.last is None or call.last.renewed:
         return os.urandom(32).hex()
     return call.last.key or call_key(record, run, call.seq)
 
@@ -109,8 +109,8 @@ class Trial(Struct, frozen=True):
     """The `Mark` of the attempt. While any object refers to it, the attempt is treated as running."""
     checked: float = math.inf
     """Time (`time.monotonic`) of the last check that this process had the right to write the run."""
-    state: Any = None
-    """The state that the previous attempt passed to `NeedsAnswer`, if it had to ask a person."""
+    resumed: bool = False
+    """Whether the previous attempt asked a person, who has answered."""
 
 
 def context_of(trial: Trial, live: LiveRun) -> Context:
@@ -135,7 +135,8 @@ def context_of(trial: Trial, live: LiveRun) -> Context:
         found=partial(in_task, _write_retrieval, live, attempt),
         popen=partial(popen, attempt_name(live, attempt), store.descriptor()),
         answers=dict(call.answers),
-        state=trial.state,
+        state=call.state,
+        resumed=trial.resumed,
         cancelled=cancelled,
         deps=live.deps,
         traceparent=_header(live, call.seq),

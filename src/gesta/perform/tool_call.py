@@ -55,12 +55,14 @@ class ReadyCall(msgspec.Struct, frozen=True):
     tool: Tool
     bound_s: float | None
     """Timeout of the call in seconds; `None` for no timeout."""
+    effect: str | None
+    """The strictest effect of the tool now and in earlier attempts that may have had theirs."""
     again: bool
     """Whether an earlier attempt with the same idempotency key may have had the effect."""
     slot: ThreadSlot | None = None
     """The reserved permission to start a thread; `None` for a tool that needs no thread."""
-    state: Any = None
-    """The state that the previous attempt passed to `NeedsAnswer`, if it had to ask a person."""
+    resumed: bool = False
+    """Whether the previous attempt asked a person, who has answered."""
 
 
 async def use(agent: Agent, move: Use, live: LiveRun) -> None:
@@ -85,19 +87,19 @@ async def use(agent: Agent, move: Use, live: LiveRun) -> None:
 def _work(agent: Agent, call: OpenCall) -> ReadyCall:
     tool = agent.tool(call.name)
     assert tool is not None, f"decide ran {call.name!r}, which the agent does not have"
-    state = call.last.state if call.last is not None else None
-    return ReadyCall(call, tool, tool.timeout_s or agent.policy.tool_timeout_s, call.again, state=state)
+    last, bound_s = call.last, tool.timeout_s or agent.policy.tool_timeout_s
+    effect = tool.effect if last is None else last.strictest(tool.effect)
+    return ReadyCall(call, tool, bound_s, effect, call.again, resumed=last is not None and last.doubt == ASKS)
 
 
 def _key_expired(agent: Agent, call: OpenCall, live: LiveRun) -> bool:
     """Return whether a call's idempotency key is too old for another attempt: the service may have forgotten it.
 
-    If so, write a `fault` entry.
+    If so, write a `fault` entry. An attempt after that entry has a new key: it is made only if the call is settled.
     """
     last = call.last
-    if last is None or call.first_at is None or last.void:
-        return False
-    if last.doubt == ASKS and not call.again:  # it asked a person before it acted, so the key was not used yet
+    asked = last is not None and last.doubt == ASKS and not call.again  # before it acted, so the key was not used yet
+    if last is None or call.first_at is None or last.renewed or asked:
         return False
     tool = agent.tool(call.name)
     if tool is None or tool.agent is not None or effect_of(tool, last) != "idempotent":  # a child run has no such age
@@ -143,7 +145,7 @@ async def _try_all(works_: Sequence[ReadyCall], live: LiveRun) -> None:
 
     def trial_of(work: ReadyCall, attempt: Entry, key: str) -> Trial:  # only this object keeps the mark
         mark = marks.pop(attempt.seq, None)
-        return Trial(work.call, attempt.seq, key, mark=mark, checked=checked, state=work.state)
+        return Trial(work.call, attempt.seq, key, mark=mark, checked=checked, resumed=work.resumed)
 
     async def carry_out(work: ReadyCall, attempt: Entry, key: str) -> None:
         nonlocal left
@@ -349,12 +351,13 @@ def _outcome(work: ReadyCall, attempt: int, returned: Returned, *, over: bool) -
     `attempt` is the seq of the attempt. `over` says whether all its subprocesses have ended too.
     """
     failure, tool = returned.failure, work.tool
-    if isinstance(failure, InDoubt) or (failure is not None and not isinstance(failure, GestaError)):
-        pure = tool.effect == "pure"
-        if isinstance(failure, InDoubt) if pure else in_doubt(failure, tool.certain, again=work.again):
-            said = message_of(failure) or f"{tool.name} cannot say whether its effect happened"
-            error = Error(type=type(failure).__name__, message=said)
-            return FaultContent(of=attempt, error=error, over=over or None)
+    unsure = isinstance(failure, InDoubt)
+    if failure is not None and not isinstance(failure, GestaError) and work.effect != "pure":
+        unsure = in_doubt(failure, tool.certain, again=work.again)
+    if failure is not None and unsure:
+        said = message_of(failure) or f"{tool.name} cannot say whether its effect happened"
+        error = Error(type=type(failure).__name__, message=said)
+        return FaultContent(of=attempt, error=error, over=over or None)
     return result_of(returned, tool, work.call.seq)
 
 
@@ -375,10 +378,7 @@ def _wait_for(live: LiveRun, attempt: Entry, stop: BaseException) -> None:
             question = QuestionContent(value=asked.text, schema=asked.schema, attempt=attempt.seq, part=part)
             live.write(question, attempt.seq)
         return
-    if isinstance(why, ChildWaits):
-        run, text = why.args
-    else:
-        run, text = "", "the turn was left"
+    run, text = why.args if isinstance(why, ChildWaits) else ("", "the turn was left")
     error = Error(type=WAITS, message=f"run {run} is not done: {text}" if run else text)
     live.write(FaultContent(of=attempt.seq, error=error, run=run or None), attempt.seq)
 

@@ -49,6 +49,8 @@ KEY_EXPIRED = "key-expired"
 """The call's idempotency key is so old that the service may have forgotten it."""
 EFFECTS = ("once", "transactional")
 """Values of a tool's `effect` with which a second attempt may cause a second effect."""
+STRICTNESS = ("pure", "idempotent", "transactional", "once")
+"""Values of a tool's `effect`, the strictest last."""
 
 
 class Try(Struct):
@@ -56,7 +58,8 @@ class Try(Struct):
 
     seq: int
     effect: str | None = None
-    """The tool's `effect` at the time of the attempt; `None` if unknown, as in some entries of format 1."""
+    """The strictest `effect` of the tool at the time of this attempt, and of earlier ones that may have had theirs.
+    `None` if unknown, as in some entries of format 1."""
     process: str | None = None
     key: str | None = None
     at: datetime | None = None
@@ -78,8 +81,6 @@ class Try(Struct):
     """Id of the child run that the attempt waits for."""
     called: int = 0
     """Number of agents that the tool called in the attempt, without those whose child run it named itself."""
-    state: Any = None
-    """For a tool that asked a person: the data that it gets back when the person has answered."""
     verdict: str | None = None
     """Verdict of the resolution of this attempt (done, failed or retry); `None` if it has no resolution."""
     settled: int | None = None
@@ -107,7 +108,27 @@ class Try(Struct):
         """
         if self.void or self.verdict == "done":
             return False
-        return self.verdict == "failed" or self.effect in EFFECTS
+        return self.verdict == "failed" or self.effect in EFFECTS or self.expired
+
+    def strictest(self, effect: str | None) -> str | None:
+        """Return the effect to assume for the attempt after this one.
+
+        That is the strictest of the tool's `effect` and those of the attempts so far. But attempts whose effect
+        certainly did not happen do not count.
+
+        Args:
+            effect: the tool's `effect` now.
+        """
+        if effect not in STRICTNESS or self.effect not in STRICTNESS:
+            return effect
+        if self.void or (self.settled is not None and (self.expired or self.effect in EFFECTS)):
+            return effect
+        return max(effect, self.effect, key=STRICTNESS.index)
+
+    @property
+    def renewed(self) -> bool:
+        """Whether the next attempt draws a new idempotency key, because this one is void or too old."""
+        return self.void or self.expired
 
 
 class CalledAgent(Struct, frozen=True):
@@ -161,6 +182,8 @@ class OpenCall(Struct):
     """Unanswered questions of the tool: for each seq, the tool's own name of the question."""
     answers: dict[str, Any] = field(default_factory=dict)
     """Answers to the tool's questions, by the tool's own names of the questions."""
+    state: Any = None
+    """For a tool that asked a person: the data that all later attempts get back, until the tool asks again."""
     heard: list[int] = field(default_factory=list)
     """Seqs of the entries that hold the `answers`."""
     result: Any = None
@@ -200,14 +223,15 @@ class OpenCall(Struct):
     @property
     def again(self) -> bool:
         """Whether the next attempt repeats the idempotency key of an earlier attempt that may have had its effect."""
-        if self.last is None or self.last.void or self.last.effect in EFFECTS:  # settled before the next attempt begins
+        if self.last is None or self.last.renewed or self.last.effect in EFFECTS:  # settled before the next one begins
             return False
         return self.attempts > self.waited
 
     def forked(self) -> tuple[int, ...]:
         """Change the call for a fork: a run that begins with entries of another run, and must repeat no effect of it.
 
-        An approval, the idempotency key and a `retry` verdict (the tool may run again) are removed.
+        An approval, the idempotency key and a `retry` verdict (the tool may run again) are removed. So are the answers
+        and the state of a tool that asked a person: in the fork, the tool begins anew.
 
         Returns:
             Seqs of the questions that are no longer open.
@@ -219,9 +243,10 @@ class OpenCall(Struct):
         self.last.void = True
         if self.last.verdict == "retry":
             self.last.verdict = self.last.settled = None
+        self.state, self.answers, self.heard = None, {}, []
         if self.last.doubt not in WAITING:  # else the base waited; the fork's own tool has called and asked nobody
             return ()
-        self.last.doubt, self.last.child, self.last.state = LOST, "", None
+        self.last.doubt, self.last.child = LOST, ""
         ended, self.asks = tuple(self.asks), {}
         return ended
 
@@ -282,8 +307,10 @@ class OpenCall(Struct):
         if type_ == UNSETTLED:
             last.asked = seq
         last.expired |= type_ == KEY_EXPIRED
+        if type_ == ASKS:
+            self.state = content.state
         if type_ != UNKNOWN_END:
-            last.doubt, last.child, last.state = type_, content.run or "", content.state
+            last.doubt, last.child = type_, content.run or ""
 
 
 def called_agent(calls: Mapping[int, OpenCall], entry: Entry, content: EdgeContent) -> None:

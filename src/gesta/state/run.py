@@ -245,14 +245,14 @@ def _fold_call(state: RunState, entry: Entry, content: ToolCallContent) -> None:
 
 def _fold_attempt(state: RunState, entry: Entry, content: AttemptContent) -> None:
     if (call := state.calls.get(content.of)) is not None:
-        call.attempts = content.number
-        if call.first_at is None or call.last is None or content.key != call.last.key:
+        last, call.attempts = call.last, content.number
+        if last is None or call.first_at is None or content.key != last.key:
             call.first_at = entry.at
-        tried = Try(entry.seq, content.effect, content.process, content.key, entry.at)
-        tried.server, tried.agent = content.server, content.agent
-        if call.last is not None:
-            tried.before, call.last.before = call.last, None  # only one earlier attempt is needed
-        call.last = tried
+        effect = content.effect if last is None else last.strictest(content.effect)
+        call.last = Try(entry.seq, effect, content.process, content.key, entry.at, before=last)
+        call.last.server, call.last.agent = content.server, content.agent
+        if last is not None:
+            last.before = None  # only one earlier attempt is needed
 
 
 def _fold_edge(state: RunState, entry: Entry, content: EdgeContent) -> None:

@@ -50,11 +50,11 @@ class RemoteTool:
         context: Context = arguments.pop(CONTEXT)
         state = context.state if isinstance(context.state, dict) else {}
         if HELD in state:
-            flight = self._connection.held(context)
+            flight = self._connection.held(context) if context.resumed else None
             if flight is not None:
                 flight.context = context
                 return await self._in_the_middle(flight, context)
-            if self._offer.effect == "once":
+            if self._offer.effect == "once" and context.resumed:  # else a person or `reconcile` has settled the doubt
                 found = "The call was held open while a person was asked, and was lost before the answer came"
                 raise InDoubt(f"{found}: the process, the server or the time for it ended.")
             state = {}

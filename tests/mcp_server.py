@@ -204,6 +204,8 @@ class Handler(BaseHTTPRequestHandler):
     def reply(self, status: int, body: Any, kind: str = "application/json") -> None:
         data = b"" if body is None else body if isinstance(body, bytes) else json.dumps(body).encode()
         self.send_response(status)
+        if status in (302, 303):
+            self.send_header("location", "https://login.example/?next=1")
         self.send_header("content-type", kind)
         self.send_header("content-length", str(len(data)))
         self.send_header("mcp-session-id", self.session)

@@ -139,10 +139,15 @@ async def test_a_server_that_does_not_end_by_itself_is_ended(tmp_path: Path) -> 
 
 
 LOST = [(502, ""), (504, ""), (200, ""), (202, ""), (200, "<html>Log in</html>"), (200, '{"jsonrpc": "2.0", "id"')]
-LOST += [(200, '{"jsonrpc": "2.0", "id": 4711, "result": {"content": []}}'), (200, "[]"), (200, "[" * 100_000)]
+LOST += [
+    (200, '{"jsonrpc": "2.0", "id": 4711, "result": {"content": []}}'),
+    (200, "[]"),
+    (200, "[" * 100_000),
+    (302, ""),
+]
 
 
-@pytest.mark.parametrize(("status", "body"), LOST if FULL else [LOST[0], LOST[4], LOST[6]])
+@pytest.mark.parametrize(("status", "body"), LOST if FULL else [LOST[0], LOST[4], LOST[6], LOST[-1]])
 async def test_a_reply_of_http_that_is_no_answer_leaves_a_doubt(status: int, body: str, tmp_path: Path) -> None:
     with http_shop(tmp_path) as url:
         agent = agent_of(gesta.mcp(url), gesta.call("pay", item="soup"), gesta.call("look", item="soup"), "Done.")

@@ -104,7 +104,8 @@ class Sender(httpx2.AsyncClient):
     async def _checked(self, request: httpx2.Request, of: Any, response: httpx2.Response) -> httpx2.Response:
         """Read the body of a reply, and return the reply if the body answers the request; else return an error reply.
 
-        A redirect is returned unread. A stream of events is checked while it is read.
+        A redirect by 307 or 308 is returned unread: the request is to be sent elsewhere, so nothing was done. A stream
+        of events is checked while it is read.
 
         Args:
             of: id of the JSON-RPC request; `None` for a notification, which has no id.
@@ -113,7 +114,11 @@ class Sender(httpx2.AsyncClient):
         if status < 300 and kind.startswith("text/event-stream"):
             return self._streamed(request, of, response)
         if response.has_redirect_location:
-            return response
+            if status in (307, 308):
+                return response
+            await response.aclose()
+            place = response.headers["location"].partition("?")[0]
+            return self._instead(request, of, "lost", f"HTTP {status} to {place}, which is no answer to the request")
         try:
             body = await _body(response)
         except (httpx2.TransportError, httpx2.DecodingError) as failure:

@@ -85,6 +85,23 @@ class Asking(Struct, frozen=True):
     """The text that opened the turn: a person's message, or the task of a child run."""
 
 
+CallHook = (
+    Callable[[Calling, Context[Any]], Refuse | Change | AskPerson | None]
+    | Callable[[Calling, Context[Any]], Awaitable[Refuse | Change | AskPerson | None]]
+)
+"""A function that is asked about tool calls."""
+
+
+class CallHooks(Struct, frozen=True):
+    """The `call` hooks of an agent in a child run: those of the agents above it, and then its own."""
+
+    each: tuple[CallHook, ...]
+
+    def __call__(self, calling: Calling, context: Context[Any]) -> None:
+        """Raise AgentError, because each of the hooks is asked, and not this object."""
+        raise AgentError("CallHooks is no hook: each of its hooks is asked.")
+
+
 class Hooks(Struct, frozen=True, kw_only=True):
     """The functions that an agent calls before it acts. A function may be async or not; all run in the event loop."""
 
@@ -100,12 +117,11 @@ class Hooks(Struct, frozen=True, kw_only=True):
         | None
     ) = None
     """Called before each request."""
-    call: (
-        Callable[[Calling, Context[Any]], Refuse | Change | AskPerson | None]
-        | Callable[[Calling, Context[Any]], Awaitable[Refuse | Change | AskPerson | None]]
-        | None
-    ) = None
-    """Called for each tool call, before a person is asked to approve it and before its first attempt."""
+    call: CallHook | None = None
+    """Called for each tool call, before a person is asked to approve it and before its first attempt.
+
+    It is also called for the tool calls of the agents that this agent calls, before their own hooks.
+    """
     answer: (
         Callable[[Any, Context[Any]], Refuse | Change | AskAgain | None]
         | Callable[[Any, Context[Any]], Awaitable[Refuse | Change | AskAgain | None]]
@@ -118,3 +134,9 @@ class Hooks(Struct, frozen=True, kw_only=True):
         for point in VERDICTS:
             if (hook := getattr(self, point)) is not None and not callable(hook):
                 raise AgentError(f"Hooks({point}={hook!r:.60}): expected a function of what is checked and a Context.")
+
+
+def call_hooks(hooks: Hooks | None) -> tuple[CallHook, ...]:
+    """Return the functions that are asked about a call, in their order."""
+    hook = hooks.call if hooks is not None else None
+    return hook.each if isinstance(hook, CallHooks) else () if hook is None else (hook,)

@@ -123,3 +123,34 @@ async def test_a_tool_that_asks_something_else_in_its_next_attempt_begins_no_oth
     assert (outcome.reason, desk.paid) == ("answered", [])
     assert f"an attempt before this one asked the agent '{agent}' '{text or 'order 7'}'" in result
     assert f"expected the same, got the agent '{other}' and '{changed or 'order 7'}'" in result
+
+
+@pytest.mark.parametrize("how", ["tool", "sub-agent", "program"])
+async def test_a_turn_that_waited_and_was_replaced_is_replayed(how: str) -> None:
+    @gesta.tool(effect="once", approval=True)
+    def pay(cents: int) -> str:
+        """Pay."""
+        raise AssertionError(cents)
+
+    def think(messages: list[dict[str, Any]], _header: Any) -> Any:
+        if messages[-1]["content"] != "pay":
+            return "hi"
+        return gesta.call("payer", task="pay") if how == "sub-agent" else gesta.call("pay", cents=1)
+
+    payer = gesta.Agent("payer", model=gesta.scripted(gesta.call("pay", cents=1)), tools=[pay])
+
+    async def program(verbs: Any, text: str) -> str:
+        return "hi" if text == "hi" else str((await verbs.call(payer, text, "pay")).text)
+
+    policy = gesta.Policy(when_busy="replace")
+    agent = gesta.Agent("desk", program=program, policy=policy)
+    if how != "program":
+        tools = [payer.as_tool()] if how == "sub-agent" else [pay]
+        agent = gesta.Agent("desk", model=gesta.function(think), tools=tools, policy=policy)
+    async with gesta.open() as record:
+        assert (await record.run(agent, "pay", session="s")).reason == "waiting"
+        outcome = await record.run(agent, "hi", session="s")
+        assert outcome.answer == "hi"
+        entries = {row.run: await record.read(row.run) for row in await record.store.runs()}
+    replay = await replay_run(entries, outcome.run, agent)
+    assert (replay.divergence, replay.entries) == (None, len(entries[outcome.run]))

@@ -14,6 +14,7 @@ import gesta
 from gesta import address
 from gesta.bridges.pushing import adopt, push
 from gesta.compare.forks import Fork, fork
+from gesta.compare.replaying import replay_run
 from gesta.errors import RecordError, RunMirrored, TurnOpen, WriteFailed
 from gesta.kinds import ApprovalContent, SignalContent
 from gesta.log.journal import read
@@ -399,3 +400,15 @@ async def test_a_fork_of_a_run_that_was_moved_away_goes_on_where_it_was_made() -
         assert (await here.run(acting, "And now?", session=made.session)).answer == "No."
         moved = await fork(there, await there.find(first.run), Fork())
         assert (await there.run(acting, "And now?", session=moved.session)).answer == "No."
+
+
+async def test_a_run_that_was_moved_while_it_waited_is_replayed_where_it_went_on() -> None:
+    acting = payer(Till())
+    here, there = (Record(MemoryStore(), address.bind) for _ in range(2))
+    first = await here.run(acting, "Pay.", session="s")
+    await push(here.store, there.store, moved_by="ann")
+    await approve(there, first.run)
+    assert (await there.resume(first.run, acting)).answer == "Done."
+    entries = await there.read(first.run)
+    replay = await replay_run({first.run: entries}, first.run, acting)
+    assert (replay.divergence, replay.entries) == (None, len(entries))

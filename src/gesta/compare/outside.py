@@ -12,6 +12,7 @@ other spans.
 from collections.abc import Mapping, Sequence
 from typing import assert_never
 
+from gesta.decide.open_call import NEVER
 from gesta.entry import Entry
 from gesta.kinds import (
     AnswerContent,
@@ -108,7 +109,8 @@ def from_outside(entries: Sequence[Entry], entry: Entry) -> bool:
         return True
     match content:
         case ToolResultContent():
-            return by_letter(entries, entry) or by_tool(entry) is not None
+            never = content.tool_result == NEVER and entry.causes != (content.call,)  # its child run says so
+            return never or by_letter(entries, entry) or by_tool(entry) is not None
         case RetrievalContent() | EdgeContent() | BudgetContent():
             return _while_tried(entries, entry)
         case EndContent():

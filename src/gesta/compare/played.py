@@ -18,9 +18,10 @@ from gesta.compare.stage import Stage
 from gesta.errors import BadArguments
 from gesta.function_tool.context import Context
 from gesta.function_tool.tool import InThread, Tool
-from gesta.hooks import VERDICTS, Change, Hooks, Verdict
+from gesta.hooks import VERDICTS, CallHooks, Change, Hooks, Verdict
 from gesta.kinds import (
     CheckContent,
+    Content,
     EdgeContent,
     Error,
     FaultContent,
@@ -30,7 +31,7 @@ from gesta.kinds import (
 )
 from gesta.message import Message
 from gesta.model.request import Envelope, Given, Model, Parser, Piece, Request
-from gesta.perform.checks import BY, WRITTEN
+from gesta.perform.checks import BY, WRITTEN, hook_name
 from gesta.perform.instructions import MADE_NONE
 from gesta.perform.result import DocumentedResult
 from gesta.state.calls import HOOK, UNMADE
@@ -157,16 +158,29 @@ def hooking(stage: Stage, hooks: Hooks | None) -> Hooks | None:
     if hooks is None:
         return None
     asked: dict[str, Any] = {point: getattr(hooks, point) for point in VERDICTS}
-    return Hooks(**{point: _hook(stage, point, hook) for point, hook in asked.items() if hook is not None})
+    repeated = {point: _hook(stage, point, hook) for point, hook in asked.items() if hook is not None}
+    if isinstance(hooks.call, CallHooks):
+        once = set[int]()
+        repeated["call"] = CallHooks(tuple(_hook(stage, "call", each, once) for each in hooks.call.each))
+    return Hooks(**repeated)
 
 
-def _hook(stage: Stage, point: str, hook: Callable[..., Any]) -> Any:
-    """Return a hook that repeats the recorded verdicts of one point, such as `call` or `answer`."""
+def _hook(stage: Stage, point: str, hook: Callable[..., Any], once: set[int] | None = None) -> Any:
+    """Return a hook that repeats the recorded verdicts of one point, such as `call` or `answer`.
+
+    Args:
+        stage: the store that the replay writes to.
+        point: where the hook is asked.
+        hook: the hook of the agent.
+        once: for one of several hooks, the seqs of the entries whose verdicts were repeated.
+    """
 
     @functools.wraps(hook)
     async def again(about: Any, context: Context) -> Any:
         while isinstance(content := stage.coming(), EdgeContent) and content.source[-1].startswith(f"{point} {BY}"):
             await context.call(Agent(content.dest[0], program=nobody), str(content.payload))
+        if once is not None:
+            content = _own(stage, about.seq, hook_name(hook), once)
         if isinstance(content, FaultContent) and content.error.type == HOOK:
             name, _, said = content.error.message.partition(": ")[2].partition(": ")
             raise type(name, (Exception,), {})(said)
@@ -175,6 +189,24 @@ def _hook(stage: Stage, point: str, hook: Callable[..., Any]) -> Any:
         return _verdict(content) if point != "call" or content.of == about.seq else None
 
     return again
+
+
+def _own(stage: Stage, call: int, name: str, once: set[int]) -> Content | None:
+    """Return the next recorded verdict or failure of the hook `name` on a call; `None` if there is none.
+
+    Args:
+        once: the seqs of the entries that were returned before; the seq of this one is added.
+    """
+    for entry in stage.recorded[stage.written :]:
+        content = entry.content
+        if isinstance(content, FaultContent):
+            return content if content.error.message.startswith(f"{name}: ") else None
+        if not isinstance(content, CheckContent) or content.of != call:
+            return None
+        if content.hook == name and entry.seq not in once:
+            once.add(entry.seq)
+            return content
+    return None
 
 
 def _verdict(content: CheckContent) -> Verdict | None:

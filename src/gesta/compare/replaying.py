@@ -15,6 +15,7 @@ from msgspec import Struct
 
 from gesta.address import bind
 from gesta.agent import Agent, chained
+from gesta.compare.children import children, is_child, opened_in
 from gesta.compare.offered import Offered
 from gesta.compare.outside import begins_turn, by_tool, from_outside, left_below, opens
 from gesta.compare.played import PlayedModel, hooking, instructing, nobody, played
@@ -23,22 +24,26 @@ from gesta.compare.stage import Found, Stage
 from gesta.entry import Entry, fold
 from gesta.errors import AgentError, GestaError, OtherProgram
 from gesta.events import Outcome
+from gesta.hooks import CallHook, call_hooks
 from gesta.kinds import (
     AttemptContent,
     BeginContent,
     DecisionContent,
+    EndContent,
     FaultContent,
-    Opened,
     SystemContent,
     ToolCallContent,
+    ToolResultContent,
     UserContent,
 )
 from gesta.loop import outcome_of, take_in
 from gesta.models.hosted import unsent
+from gesta.perform.checks import guarded
 from gesta.perform.execution import LiveRun, Task, TurnCaller
 from gesta.record.turns import Turns
 from gesta.state.opening import Opening
-from gesta.state.run import RunView
+from gesta.state.run import RunState, RunView
+from gesta.state.turn import REPLACED
 
 
 class Divergence(Struct, frozen=True):
@@ -85,6 +90,8 @@ class How(Struct, frozen=True, kw_only=True):
     """Names of the tools that really run. Their new results are compared with the recorded ones."""
     moves: bool = False
     """Whether an entry of the same kind as the recorded one is accepted even if its content differs."""
+    guards: tuple[CallHook, ...] = ()
+    """For a child run: the `call` hooks of the agents above it."""
 
 
 EARLIER = 8  # greatest number of entries to go back for the start of a process
@@ -103,9 +110,11 @@ async def replay_run(runs: Runs, run: str, agent: Agent, how: How | None = None)
     Raises:
         AgentError: the run has no turn of an agent, because a program only recorded it.
     """
-    agent = keyless(agent)
-    rehearsal = Rehearsal(runs[run], runs, how or How())
+    how = how or How()
+    agent = guarded(keyless(agent), how.guards)
+    rehearsal = Rehearsal(runs[run], runs, how)
     found = await rehearsal.play(agent)
+    how = msgspec.structs.replace(how, guards=call_hooks(agent.hooks) if agent.hooks else how.guards)
     below = [await replay_run(runs, each, one, how) for each, one in rehearsal.agents(agent).items() if each in runs]
     return msgspec.structs.replace(found, below=tuple(below))
 
@@ -133,7 +142,7 @@ class Rehearsal:
         self._shared = opened.base.seq if opened.base is not None else 0
         for entry in entries[: self._shared]:
             self.stage.copy(entry)
-        self.stage.children = _children(runs, self.stage.run)
+        self.stage.children = children(runs, self.stage.run)
         self._called: dict[str, Agent] = {}
 
     async def play(self, agent: Agent) -> Replayed:
@@ -143,10 +152,9 @@ class Rehearsal:
         model = PlayedModel(stage, agent.asked()) if agent.model != "" else agent.model
         offered = Offered(stage, agent)
         deps = agent.deps if stage.live else None
-        told = instructing(stage, agent)
-        acting = msgspec.structs.replace(agent, model=model, tools=tools, deps=deps, instructions=told)
+        acting = msgspec.structs.replace(agent, model=model, tools=tools, instructions=instructing(stage, agent))
         hooks, sources = hooking(stage, agent.hooks), (offered,) if offered.any else ()
-        acting = msgspec.structs.replace(acting, hooks=hooks, fallbacks=(), sources=sources)
+        acting = msgspec.structs.replace(acting, hooks=hooks, fallbacks=(), sources=sources, deps=deps)
         others = [PlayedModel(stage, each.asked()) for each in agent.fallbacks]
         rest = chained([msgspec.structs.replace(acting, model=each) for each in others])
         acting = msgspec.structs.replace(acting, fallbacks=rest)
@@ -168,7 +176,7 @@ class Rehearsal:
         """
         found = {}
         for run, entries in self._runs.items():
-            opened = _opened(entries)
+            opened = opened_in(entries)
             if opened is not None and opened.parent_run == self.stage.run:
                 tool = agent.tool(opened.name.partition("#")[0])
                 if tool is not None and tool.agent is not None:
@@ -232,9 +240,13 @@ class Rehearsal:
         stage, turns = self.stage, Understudy(self)
         state = fold(RunView(), stage.made)
         try:
-            if state.open:
+            replaced = self._replaced(state)
+            if state.open and not replaced:
                 await turns.resume(agent, stage.run)
             else:
+                if replaced:
+                    policy = msgspec.structs.replace(agent.policy, when_busy="replace")
+                    agent = msgspec.structs.replace(agent, policy=policy)
                 begin = next((each for each in self._entries[stage.done :] if begins_turn(each)), None)
                 if begin is not None:
                     await turns.take(agent, self._opens(begin))
@@ -243,6 +255,17 @@ class Rehearsal:
                 raise
             return failure
         return None
+
+    def _replaced(self, state: RunState) -> bool:
+        """Return whether the record says next that a new message ended the open turn (`Policy.when_busy`)."""
+        for entry in self._entries[self.stage.done :] if (turn := state.turn) is not None and state.open else ():
+            content = entry.content
+            if isinstance(content, EndContent) and turn and entry.span == turn.begin:
+                return content.error is not None and content.error.message == REPLACED
+            made = isinstance(content, ToolResultContent) and not from_outside(self._entries, entry)
+            if not made and not isinstance(content, EndContent):
+                return False
+        return False
 
     def _opens(self, begin: Entry) -> Opening:
         """Return the recorded facts with which to open a turn again, such as its message, key and spending limit."""
@@ -279,7 +302,7 @@ class Rehearsal:
             return None
         named = ((each, cause) for each in after for cause in each.causes if isinstance(cause, tuple))
         for entry, (run, end) in named:
-            if run not in self._runs or not _is_child(self._runs[run], self.stage.run, task.name):
+            if run not in self._runs or not is_child(self._runs[run], self.stage.run, task.name):
                 continue
             self._called[run] = agent
             state = fold(RunView(), self._runs[run][:end])
@@ -290,7 +313,7 @@ class Rehearsal:
     def _call(self, agent: Agent, task: Task) -> None:
         """Store which agent runs a child run, for the replay of that child run."""
         for run, entries in self._runs.items():
-            if _is_child(entries, self.stage.run, task.name):
+            if is_child(entries, self.stage.run, task.name):
                 self._called[run] = agent
 
     def _of(self, fault: Entry, task: Task) -> bool:
@@ -317,8 +340,8 @@ class Rehearsal:
         return Divergence(run, entry.seq, entry, None, Difference("$", str(entry.kind), said))
 
     def _ended(self, divergence: Divergence | None) -> Replayed:
-        stage = self.stage
-        return Replayed(run=stage.run, entries=stage.done, divergence=divergence, made=tuple(stage.made))
+        entries, made = self.stage.done, tuple(self.stage.made)
+        return Replayed(run=self.stage.run, entries=entries, divergence=divergence, made=made)
 
 
 class Understudy(Turns):
@@ -354,6 +377,7 @@ class Understudy(Turns):
             above: id of the parent run; `None` for a root run.
         """
         async with super().held(run, agent, told, above) as live:
+            live.state.moved = ""  # the record that the run was moved to may be this one, and nothing is written there
             self._rehearsal.stage.journal = live.log.journal
             try:
                 yield live
@@ -374,24 +398,3 @@ class Understudy(Turns):
 
 def _opening(entry: Entry) -> bool:
     return isinstance(entry.content, BeginContent) and entry.content.opened is not None
-
-
-def _opened(entries: Sequence[Entry]) -> Opened | None:
-    content = entries[0].content if entries else None
-    return content.opened if isinstance(content, BeginContent) else None
-
-
-def _is_child(entries: Sequence[Entry], parent: str, name: str) -> bool:
-    opened = _opened(entries)
-    return opened is not None and opened.parent_run == parent and opened.name == name
-
-
-def _children(runs: Runs, parent: str) -> dict[int, str]:
-    """Return the names of the child runs of `parent`, by the seq of the `edge` entry with the child run's task."""
-    found = dict[int, str]()
-    for entries in runs.values():
-        opened = _opened(entries)
-        if opened is not None and opened.parent_run == parent:
-            causes = [cause for each in entries if isinstance(each.content, SystemContent) for cause in each.causes]
-            found |= {cause[1]: opened.name for cause in causes if isinstance(cause, tuple) and cause[0] == parent}
-    return found

@@ -23,7 +23,22 @@ from gesta.agent import Agent, function_name
 from gesta.decide.move import Check
 from gesta.errors import GestaError, message_of
 from gesta.events import Outcome
-from gesta.hooks import VERDICTS, Add, AskAgain, Asking, AskPerson, Calling, Change, Point, Refuse, Verdict
+from gesta.hooks import (
+    VERDICTS,
+    Add,
+    AskAgain,
+    Asking,
+    AskPerson,
+    CallHook,
+    CallHooks,
+    Calling,
+    Change,
+    Hooks,
+    Point,
+    Refuse,
+    Verdict,
+    call_hooks,
+)
 from gesta.kinds import CheckContent, CompactionContent, Error, FaultContent, SystemContent
 from gesta.perform.child import Children, ChildTask, ChildWaits, hand_over, turn_context
 from gesta.perform.execution import LiveRun
@@ -44,12 +59,33 @@ BY = "check"
 """Part of the name of a child run that a hook starts, after the point at which the hook is asked: `answer check#7`."""
 
 
-class HookAnswer(Struct, frozen=True):
-    """The verdict of a hook, and the child runs of the agents that the hook called."""
+UNASKED = object()
+"""What `_ask_hook` returns if there is no verdict."""
 
-    verdict: Verdict | None
-    """`None` if the hook allows the message, request, call or answer unchanged."""
+
+class HookQuestion(Struct, frozen=True):
+    """One use of a hook."""
+
+    point: Point
+    """Where the hook is asked."""
+    of: int
+    """Seq of the entry that the hook is asked about."""
+    about: Any
+    """The value that the hook is asked about."""
+    hook: Callable[..., Any]
     children: Children
+    """The child runs of the agents that the hook called."""
+
+
+def guarded(agent: Agent, above: tuple[CallHook, ...]) -> Agent:
+    """Return a copy of an agent for a child run, where `above`, the `call` hooks of the agents above it, hold too.
+
+    A function that is the agent's own hook as well is asked once.
+    """
+    if not above or agent.program is not None:
+        return agent
+    own = tuple(each for each in call_hooks(agent.hooks) if each not in above)
+    return replace(agent, hooks=replace(agent.hooks or Hooks(), call=CallHooks((*above, *own))))
 
 
 async def check(agent: Agent, move: Check, live: LiveRun) -> None:
@@ -66,18 +102,18 @@ async def check(agent: Agent, move: Check, live: LiveRun) -> None:
         about = Asking(number=turn.requests + 1, message=turn.task)
     elif move.point == "answer":
         about = _given(agent, live)
-    said = await _ask_hook(agent, live, move.point, move.of, about)
-    if said is None:
+    hook, children = getattr(agent.hooks, move.point), Children()
+    verdict = await _ask_hook(agent, live, HookQuestion(move.point, move.of, about, hook, children))
+    if verdict is UNASKED:
         return
     turn.checked.add(turn.request_mark if move.point == "request" else move.of)
-    verdict = said.verdict
     if isinstance(verdict, AskAgain) and turn.corrections >= agent.policy.retry.corrections:
         verdict = Refuse(verdict.words)
-    seq = _write(agent, live, move.point, move.of, HookAnswer(verdict, said.children))
+    seq = _write(live, HookQuestion(move.point, move.of, about, hook, children), verdict)
     if isinstance(verdict, Add):
-        live.write(SystemContent(value=verdict.words, source=[_name(agent, "request")]), seq)
+        live.write(SystemContent(value=verdict.words, source=[hook_name(hook)]), seq)
     elif isinstance(verdict, AskAgain):
-        live.write(SystemContent(value=verdict.words, source=[_name(agent, "answer")], corrects=move.of), seq)
+        live.write(SystemContent(value=verdict.words, source=[hook_name(hook)], corrects=move.of), seq)
     elif move.point == "message" and isinstance(verdict, Change):
         live.write(CompactionContent(from_seq=move.of, to_seq=move.of, summary=str(verdict.value)), seq)
     elif isinstance(verdict, Refuse) and move.point != "request":  # the compaction hides it from later turns
@@ -90,12 +126,21 @@ async def _check_call(agent: Agent, call: OpenCall, live: LiveRun) -> bool:
     There is no verdict if the hook failed, or called an agent that waits.
     """
     tool = agent.tool(call.name)
-    calling = Calling(call.name, copy.deepcopy(call.args), tool.effect if tool is not None else "once", call.seq)
-    said = await _ask_hook(agent, live, "call", call.seq, calling)
-    if said is None:
-        return False
+    effect, args, children = tool.effect if tool is not None else "once", call.args, Children()
+    said = list[tuple[HookQuestion, Verdict | None]]()
+    for hook in call_hooks(agent.hooks):
+        calling = Calling(call.name, copy.deepcopy(args), effect, call.seq)
+        asked = HookQuestion("call", call.seq, calling, hook, children)
+        verdict = await _ask_hook(agent, live, asked)
+        if verdict is UNASKED:
+            return False
+        said.append((asked, verdict))
+        if isinstance(verdict, Refuse):
+            break
+        args = verdict.value if isinstance(verdict, Change) else args
     call.checked = call.seq
-    _write(agent, live, "call", call.seq, said)
+    for asked, verdict in [each for each in said if each[1] is not None] or said[-1:]:
+        _write(live, asked, verdict)
     return True
 
 
@@ -110,38 +155,34 @@ def _given(agent: Agent, live: LiveRun) -> Any:
     return value if output is None else output.given(value)
 
 
-async def _ask_hook(agent: Agent, live: LiveRun, point: Point, of: int, about: Any) -> HookAnswer | None:
-    """Return a hook's answer.
+async def _ask_hook(agent: Agent, live: LiveRun, asked: HookQuestion) -> Any:
+    """Return a hook's verdict.
 
-    If the hook failed, or called an agent that waits, write a `fault` entry and return `None`.
-
-    Args:
-        point: where the hook is asked: message, request, call or answer.
-        of: seq of the entry that the hook is asked about.
-        about: the value that the hook is asked about.
+    If the hook failed, or called an agent that waits, write a `fault` entry and return `UNASKED`.
     """
-    turn, hook, children, child = live.state.turn, getattr(agent.hooks, point), Children(), f"{point} {BY}#{of}"
+    turn, point, hook, children = live.state.turn, asked.point, asked.hook, asked.children
     assert turn is not None
-    context = replace(turn_context(live), call=partial(_judged, live, child, of, children))
+    child = f"{point} {BY}#{asked.of}"
+    context = replace(turn_context(live), call=partial(_judged, live, child, asked.of, children))
     try:
         with anyio.fail_after(agent.policy.tool_timeout_s):
-            given = hook(about, context)
+            given = hook(asked.about, context)
             given = await given if isawaitable(given) else given
         _fitting(agent, point, given)
     except ChildWaits as waits:
         run, why = waits.args
         error = Error(type=WAITS, message=f"{hook_name(hook)} called an agent that waits: {why}")
         live.write(FaultContent(of=turn.begin, error=error, run=run), turn.begin, *children.ends)
-        return None
+        return UNASKED
     except Exception as failure:  # noqa: BLE001 - how the turn ends
         said = f"{hook_name(hook)}: {type(failure).__name__}: {message_of(failure)}"
         trace = None if isinstance(failure, GestaError) else "".join(format_exception(failure, limit=-8))
         error = Error(type=HOOK, message=said, traceback=trace)
         live.write(FaultContent(of=turn.begin, error=error), turn.begin, *children.ends)
-        return None
+        return UNASKED
     if children.begun > len(children.ends):  # the hook did not wait for them
         children.doubts.update(await live.host.call_off(live, child))
-    return HookAnswer(given, children)
+    return given
 
 
 def _fitting(agent: Agent, point: Point, given: Any) -> None:
@@ -176,6 +217,8 @@ async def _judged(live: LiveRun, child: str, of: int, children: Children, agent:
     """
     children.begun += 1
     name = child if children.begun == 1 else f"{child}.{children.begun}"
+    live = live.inside(live.log)
+    live.guards = ()  # else the hook would be asked about the tools of its own judge
     ended = await hand_over(live, agent, ChildTask(name, f"{live.log.run}.{child}", input, child, of))
     assert ended.end is not None
     children.ends.append((ended.run, ended.end))
@@ -183,33 +226,24 @@ async def _judged(live: LiveRun, child: str, of: int, children: Children, agent:
     return ended
 
 
-def _write(agent: Agent, live: LiveRun, point: Point, of: int, said: HookAnswer) -> int:
+def _write(live: LiveRun, asked: HookQuestion, verdict: Verdict | None) -> int:
     """Write the verdict of a hook, and return the seq of its entry.
 
     If the hook allowed everything and called no agent, write nothing and return 0.
-
-    Args:
-        point: where the hook was asked: message, request, call or answer.
-        of: seq of the entry that the hook was asked about.
-        said: the verdict.
     """
-    verdict, ends = said.verdict, said.children.ends
-    if verdict is None and not ends and not said.children.doubts:
+    ends, doubts = asked.children.ends, asked.children.doubts
+    if verdict is None and not ends and not doubts:
         return 0
     content = CheckContent(
-        of=of,
-        point=point,
-        hook=_name(agent, point),
+        of=asked.of,
+        point=asked.point,
+        hook=hook_name(asked.hook),
         verdict=WRITTEN[type(verdict)] if verdict is not None else "allowed",
         words=getattr(verdict, "words", None),
         value=plain(verdict.value) if isinstance(verdict, Change) else None,
-        doubts=sorted(said.children.doubts) or None,
+        doubts=sorted(doubts) or None,
     )
-    return live.write(content, of, *ends).seq
-
-
-def _name(agent: Agent, point: Point) -> str:
-    return hook_name(getattr(agent.hooks, point))
+    return live.write(content, asked.of, *ends).seq
 
 
 def hook_name(hook: Callable[..., Any]) -> str:

@@ -17,6 +17,7 @@ from gesta.codec.rows import as_recorded
 from gesta.decide.approval import Approver
 from gesta.entry import Cause, Entry
 from gesta.events import AnswerEvent, Broadcast, ObservationEvent, Outcome, RetractEvent, ThoughtEvent
+from gesta.hooks import CallHook
 from gesta.kinds import Content, RequestHeaderContent, SystemContent
 from gesta.log.journal import Log, pages
 from gesta.model.request import Envelope
@@ -44,6 +45,8 @@ class TurnCaller(msgspec.Struct, eq=False):
     """Object that tools get as `Context.deps`; it is never on record."""
     trace: TraceContext | None = None
     """For a child run: the tracing span of the turn that called it; `None` for other runs."""
+    guards: tuple[CallHook, ...] = ()
+    """For a child run: the `call` hooks of the agents above it, the outermost first."""
 
 
 def nobody_knows(_process: str) -> None:
@@ -161,6 +164,8 @@ class LiveRun:
         self.stop = told.stop
         """The object by which the turn is asked to stop."""
         self.deps = told.deps
+        self.guards = told.guards
+        """The `call` hooks that also hold in child runs, the outermost first."""
         self._above = told.trace
         self.log = log
         self.state = state

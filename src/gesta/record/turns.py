@@ -21,9 +21,11 @@ from gesta.decide.waiting import Waiting
 from gesta.entry import run_id
 from gesta.errors import GestaError, NoRun, RecordError, RunHeld, TurnOpen
 from gesta.events import LOGGER, Broadcast, Outcome
+from gesta.hooks import call_hooks
 from gesta.kinds import AgentRef, BeginContent, Error, FaultContent, KeyValueContent, Opened, SignalContent, UserContent
 from gesta.log.journal import Clock, Journal, Log, letters, open_root
 from gesta.loop import outcome, take_in, taken, wake
+from gesta.perform.checks import guarded
 from gesta.perform.execution import Kept, LiveRun, Task, Terms, TurnCaller, folded
 from gesta.perform.late import send
 from gesta.perform.move import perform
@@ -47,7 +49,7 @@ from gesta.state.opening import (
     queue_message,
     shielded,
 )
-from gesta.state.turn import AGENT
+from gesta.state.turn import AGENT, REPLACED
 from gesta.store import Letter, Store
 
 TurnWork = Callable[[TurnCaller], Awaitable[Outcome]]
@@ -90,7 +92,7 @@ class Turns:
     ) -> Outcome:
         """Run the turn that `opening` describes. It stops when `above`, the `Stop` of its parent turn, does."""
         run = opening.run or await self.run_of(opening.session, opening.name, opening.parent_run)
-        given = (broadcast or self.broadcast(run), opening.deps, opening.trace)
+        given = (broadcast or self.broadcast(run), opening.deps, opening.trace, opening.guards)
         return await self._leaving(agent, lambda told: self._take(agent, run, opening, told), given, above)
 
     async def resume(self, agent: Agent[Any], run: str, *, by: str | None = None, deps: Any = None) -> Outcome:
@@ -113,26 +115,25 @@ class Turns:
                 wake(bound, live, by)
                 return await self._served(bound, live, await self._advance(bound, live))
 
-        return await self._leaving(bound, go_on, (self.broadcast(run), deps, None))
+        return await self._leaving(bound, go_on, (self.broadcast(run), deps, None, ()))
 
     async def _leaving(
-        self, agent: Agent, work: TurnWork, given: tuple[Any, Any, Any], above: Stop | None = None
+        self, agent: Agent, work: TurnWork, given: tuple[Any, ...], above: Stop | None = None
     ) -> Outcome:
         """Run a turn in its own task, and return its outcome. If the caller is cancelled, ask the turn to stop.
 
-        `work` runs the turn. It gets `given`: the broadcast, the dependencies of tools, and the tracing span.
-        `above` is the `Stop` of the parent turn.
+        `work` runs the turn with `given`: broadcast, `deps`, tracing span, guards. `above` is the parent turn's `Stop`.
         """
         if agent.sources and not self.sources.ready:  # the record is opened for each call
             async with self.sources:
                 return await self._leaving(agent, work, given, above)
-        (broadcast, deps, trace), own = given, agent.deps or agent.hooks or agent.instructions.__class__ is not str
+        (broadcast, deps, *rest), own = given, agent.deps or agent.hooks or agent.instructions.__class__ is not str
         if deps is None and (own or any(tool.needs or tool.agent for tool in agent.tools)):
             deps = await supplied(agent)
         stop = Stop(self.terms.grace_s, above)
         self._stops |= {stop} if above is None else set()
         try:
-            return await attended(stop, lambda: work(TurnCaller(broadcast, stop, deps, trace)))
+            return await attended(stop, lambda: work(TurnCaller(broadcast, stop, deps, *rest)))
         except TurnLeft:
             if above is not None:
                 raise
@@ -211,8 +212,7 @@ class Turns:
                 raise TurnOpen(live.log.run, turn.begin, "not finished")
             if policy == "replace":
                 await take_in(live)
-                error = Error(type="cancelled", message="replaced by a new message")
-                await perform(agent, Finish("cancelled", error), live)
+                await perform(agent, Finish("cancelled", Error(type="cancelled", message=REPLACED)), live)
             else:
                 ended = await self._advance(agent, live)
                 if ended.end is None:
@@ -277,8 +277,9 @@ class Turns:
             by=live.by,
             deps=live.deps,
             trace=live.span(turn.begin) if turn is not None else None,
+            guards=live.guards,
         )
-        return await self.take(agent, opening, live.broadcast, live.stop)
+        return await self.take(guarded(agent, live.guards), opening, live.broadcast, live.stop)
 
     async def child_run(self, name: str, live: LiveRun) -> str:
         """Return the id of the child run with this name; `live` is its parent run."""
@@ -324,11 +325,11 @@ class Turns:
     async def begin(self, agent: Agent, opening: Opening, live: LiveRun) -> None:
         """Write the `begin` entry of a turn, and then the message or task that opens the turn."""
         close_orphans(live.log.journal, live.state)
-        known, depth = live.state.opened, opening.depth
         at = {"record": self.store.info.id, "session": opening.session, "name": opening.name}
-        opened = Opened(**at, parent_run=opening.parent_run, base=opening.base, depth=depth, doubts=opening.doubts)
+        depth, above = opening.depth, opening.parent_run
+        opened = Opened(**at, parent_run=above, base=opening.base, depth=depth, doubts=opening.doubts)
         begin = BeginContent(name=agent.name, role="turn", agent=self._ref(agent), key=opening.key)
-        new = sorted({*opening.doubts} - live.state.doubts()) if opening.doubts and known is not None else []
+        new = sorted({*opening.doubts} - live.state.doubts()) if opening.doubts and live.state.opened else []
         begin = replace(begin, allowance=opening.allowance, doubts=new or None)
         live.log = open_root(live.log.journal, begin, opened)
         if opening.letter is not None and opening.content is not None:
@@ -351,9 +352,9 @@ class Turns:
             taken(state, lease.head, self.store.info.mark)
             begin, path = (state.turn.begin, (state.turn.name,)) if state.turn is not None else (0, ())
             journal = Journal(self.store, lease, self.clock)
-            log = Log(journal, begin, path)
-            live = LiveRun(log, state, prompt, host=self, told=told)
+            live = LiveRun(Log(journal, begin, path), state, prompt, host=self, told=told)
             live.budget, live.limits = agent.policy.budget, agent.policy.limits
+            live.guards = call_hooks(agent.hooks) if agent.hooks is not None else told.guards
             try:
                 if lease.lost and state.open and state.moved in ("", self.store.info.id):
                     died = Error(type=LOST, message="the process that held the run ended, or lost it")

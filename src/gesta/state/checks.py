@@ -17,7 +17,8 @@ def take_check(content: CheckContent, entry: Entry, turn: Turn, calls: Mapping[i
     turn.returned(entry)
     if content.point == "call":
         if call is not None:
-            call.checked, call.check = seq, content
+            asks = call.check is not None and call.check.verdict == "asked" and content.verdict == "changed"
+            call.checked, call.check = seq, call.check if asks else content  # several hooks may have a verdict
             if content.verdict == "changed" and isinstance(content.value, dict):
                 call.made, call.args = call.args, content.value
         return

@@ -15,6 +15,7 @@ from msgspec import Struct
 from gesta.codec.rows import encode_content
 from gesta.entry import Cause
 from gesta.errors import OtherMessage, OtherProgram, RunMirrored
+from gesta.hooks import CallHook
 from gesta.kinds import EndContent, Error, Forked, SystemContent, UserContent
 from gesta.log.journal import Journal, letters
 from gesta.state.run import RunState
@@ -63,6 +64,8 @@ class Opening(Struct, frozen=True, kw_only=True):
     recorded."""
     trace: TraceContext | None = None
     """For a child run: the trace span of the turn above it."""
+    guards: tuple[CallHook, ...] = ()
+    """For a child run: the `call` hooks of the agents above it."""
 
 
 MESSAGE, UNNAMED = "message:", "message?"

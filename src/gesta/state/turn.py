@@ -18,6 +18,8 @@ from gesta.state.calls import DEPTH, WAITS
 
 AGENT = "gesta.agent"
 """Key of the `key-value` entry which says that an agent with a changed description continues the turn."""
+REPLACED = "replaced by a new message"
+"""Message of the error in the `end` of a turn that a new message ended (`Policy.when_busy`)."""
 HIDDEN = "hidden"
 """Value of `LastRequest.encoder` after blocks (messages) of that request were hidden or changed. So the next request
 lists all its blocks again."""

@@ -51,6 +51,7 @@ async def lifespan(app: FastAPI) -> AsyncIterator[None]:
     async with gesta.open("chat.gesta") as record:
         app.mount("/api", agents(record, [desk]))
         yield
+        app.routes.pop()
 
 
 app = FastAPI(lifespan=lifespan)

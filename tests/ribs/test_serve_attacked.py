@@ -1,18 +1,23 @@
 """What a stranger or a broken client can send to a server: it hears no other's run, and costs the others nothing."""
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import anyio
 import httpx2
 import pytest
+from mcp import Client
+from mcp.client.streamable_http import streamable_http_client
 from starlette.types import ASGIApp
+from tests.docs.pages import page
 from tests.serving import DESK, served
 
 import gesta
 from gesta.errors import AgentError, OtherMessage
 from gesta.serve import Access, app
+from gesta.serve.mcp import app as mcp_app
 from gesta.stores.memory import MemoryStore
 
 pytestmark = pytest.mark.sample(2, over="parent")
@@ -32,11 +37,11 @@ async def test_a_session_in_a_path_names_a_session_exactly_and_never_a_run() -> 
             assert (await client.get(f"/sessions/{name}")).status_code == 404
             heard: list[str] = []
 
-            async def page(name: str = name, heard: list[str] = heard) -> None:
+            async def follow(name: str = name, heard: list[str] = heard) -> None:
                 heard.append((await client.get(f"/sessions/{name}/events?until=end")).text)
 
             async with anyio.create_task_group() as group:
-                group.start_soon(page)
+                group.start_soon(follow)
                 await anyio.wait_all_tasks_blocked()
                 assert not heard  # a session that has not begun is waited for
                 await client.post(f"/sessions/{name}/messages", json={"message": "It is mine."})
@@ -114,9 +119,9 @@ async def test_hosts_and_origins_are_compared_without_case_and_a_token_without_i
         refused = dict.fromkeys(("api.example", "api.example:80", "hop.example", "", "shop.example.com"), 403)
         for host, status in (allowed | refused).items():
             assert (await client.get("/health", headers={"host": host})).status_code == status, host
-        page = {"origin": "https://shop.example"}
-        answer = await client.get("/health", headers=page)
-        assert answer.headers["access-control-allow-origin"] == page["origin"]
+        of_page = {"origin": "https://shop.example"}
+        answer = await client.get("/health", headers=of_page)
+        assert answer.headers["access-control-allow-origin"] == of_page["origin"]
         async with asking(app(record, [DESK], Access(tokens={"web": f"{token}\n"}))) as other:
             assert (await other.get("/agents", headers={"authorization": f"Bearer {token}"})).status_code == 200
     with pytest.raises(AgentError, match="texts that are not empty"):
@@ -142,3 +147,97 @@ async def test_a_chat_completion_is_read_like_all_other_bodies() -> None:
             json = {"content-type": "application/json"}
             assert (await client.post("/v1/chat/completions", content=broken, headers=json)).status_code == 400
         assert len(await record.sessions()) == 1
+
+
+@pytest.mark.parametrize("moved", ["moved", "replaced", "deleted"])
+def test_health_says_that_no_message_is_taken_when_the_record_is_away(tmp_path: Path, moved: str) -> None:
+    path = tmp_path / "r.gesta"
+    with served(path) as address, httpx2.Client(base_url=address) as client:
+        assert client.get("/health").json() == {"status": "ok"}
+        if moved == "moved":
+            path.rename(tmp_path / "away.gesta")
+        elif moved == "replaced":
+            with gesta.open_sync(tmp_path / "other.gesta"):
+                pass
+            (tmp_path / "other.gesta").replace(path)
+        else:
+            path.unlink()
+        away = client.get("/health")
+        assert (away.status_code, away.json()["error"]["type"]) == (503, "NoRecord")
+        assert str(tmp_path) not in away.text  # everybody may ask
+
+
+@pytest.mark.parametrize("make", [app, mcp_app])
+async def test_an_application_whose_record_was_closed_is_not_healthy_and_one_that_starts_again_is(
+    tmp_path: Path, make: Callable[..., Any]
+) -> None:
+    async with gesta.open(":memory:") as record:
+        closed = make(record, [DESK])
+    async with asking(closed) as client:
+        assert (await client.get("/health")).status_code == 503
+    again = make(tmp_path / "r.gesta", [DESK])
+    for turns in (1, 2):
+        async with again.router.lifespan_context(again), asking(again) as client:
+            assert (await client.get("/health")).status_code == 200
+            assert (await client.post("/sessions/a/messages", json={"message": "Hello."})).status_code == 200
+            assert (await client.get("/runs/a")).json()["turns"] == turns
+            told = await client.post("/mcp", json={}, headers={"accept": "application/json, text/event-stream"})
+            assert told.status_code == (400 if make is mcp_app else 404)
+
+
+@pytest.mark.parametrize("name", ["%00", "a%00b"])
+async def test_a_session_that_could_never_be_found_again_is_refused(name: str) -> None:
+    async with gesta.open(":memory:") as record, asking(app(record, [DESK])) as client:
+        asked = await client.post(f"/sessions/{name}/messages", json={"message": "Hello."})
+        for answer in (asked, await client.get(f"/sessions/{name}"), await client.get(f"/sessions/{name}/events")):
+            assert answer.status_code == 400
+            assert "which no record can look up" in answer.json()["error"]["message"]
+        with pytest.raises(AgentError, match="Leave that character out"):
+            await record.run(DESK, "Hello.", session="\ud800")
+        assert await record.sessions() == []
+
+
+async def test_the_token_of_an_assistant_opens_only_the_paths_that_are_named() -> None:
+    async with gesta.open(":memory:") as record:
+        waits = await record.run(DESK, "A refund.", session="s")
+        for paths, status in (([], 404), (["/health", "/mcp"], 404), (None, 202)):
+            async with asking(mcp_app(record, [DESK], paths=paths)) as client:
+                assert (await client.post(f"/runs/{waits.run}/approve", json={})).status_code == status
+                assert (await client.post("/mcp", json={})).status_code in (400, 406)
+        with pytest.raises(AgentError, match="expected a list"):
+            mcp_app(record, [DESK], paths="/mcp")
+
+
+@pytest.mark.parametrize("token", [None, "a-token-of-a-far-client-1414213562"])
+async def test_only_a_client_of_mcp_on_this_machine_reads_where_the_record_is(
+    tmp_path: Path, token: str | None, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "r.gesta"
+    async with gesta.open(path) as record:
+        served = mcp_app(record, [DESK], Access(tokens={"far": token}) if token else None, paths=[])
+        transport, headers = httpx2.ASGITransport(app=served), {"authorization": f"Bearer {token}"}
+        async with (
+            httpx2.AsyncClient(transport=transport, headers=headers) as http,
+            Client(streamable_http_client("http://localhost/mcp", http_client=http)) as client,
+        ):
+            path.rename(tmp_path / "away.gesta")
+            answer = await client.call_tool("desk", {"message": "Hello."})
+    assert answer.is_error
+    assert "r.gesta" in str(answer.content)
+    assert (str(tmp_path) in str(answer.content)) is (token is None)
+    assert (str(tmp_path) in caplog.text) is (token is not None)
+
+
+async def test_an_application_that_mounts_as_the_page_says_starts_a_second_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    blocks = page("serve.md").split("```")
+    (block,) = (each for each in blocks if each.startswith("python\n") and "def lifespan" in each)
+    monkeypatch.chdir(tmp_path)
+    shop: dict[str, Any] = {}
+    exec(block.removeprefix("python\n"), shop)
+    for _ in range(2):
+        async with shop["web"].router.lifespan_context(shop["web"]), asking(shop["web"]) as client:
+            assert (await client.get("/agents/health")).status_code == 200
+            said = await client.post("/agents/sessions/a/messages", json={"message": "Hello.", "key": "m1"})
+            assert said.json()["answer"] == "Rome is dry."

@@ -15,7 +15,7 @@ from gesta.errors import NoRun
 from gesta.events import Event
 from gesta.perform.result import plain
 from gesta.record.followers import Target
-from gesta.record.options import MessageOptions
+from gesta.record.options import MessageOptions, refuse_names
 from gesta.serve.bodies import NewMessage, Refused, answered, caller, read, shown
 from gesta.serve.people import found
 from gesta.serve.service import Service
@@ -31,7 +31,7 @@ AFTER = re.compile(r"\d{1,18}(-\d{1,9})?")
 
 async def health(_request: Request, service: Service) -> Response:
     """Return whether the server accepts messages. Needs no token."""
-    service.check()
+    await service.check_record()
     return answered({"status": "ok"})
 
 
@@ -86,8 +86,13 @@ async def session(request: Request, service: Service) -> Response:
 
 
 def named(request: Request) -> str:
-    """Return the name of the session in a request's path. It names a session only, never a run."""
-    return SECRETS.text(request.path_params["session"])
+    """Return the name of the session in a request's path. It names a session only, never a run.
+
+    Raises AgentError for a name that no session can have.
+    """
+    name: str = request.path_params["session"]
+    refuse_names({"session": name})
+    return SECRETS.text(name)
 
 
 async def run(request: Request, service: Service) -> Response:

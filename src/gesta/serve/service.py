@@ -6,6 +6,7 @@ A record is the store of all runs. A turn is one message to an agent and all the
 import logging
 from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import anyio
@@ -20,6 +21,8 @@ from gesta.serve.chat_sessions import Conversations
 from gesta.worker import Worker
 
 LOGGER = logging.getLogger("gesta")
+FileId = tuple[int, int]
+"""The device and the inode of a file."""
 
 
 class Service:
@@ -51,6 +54,7 @@ class Service:
         self.beside: list[Callable[[], Coroutine[Any, Any, None]]] = []
         """Further functions that run as long as the record is served."""
         self._record: Record | None = None
+        self._file: FileId | None = None
         self._conversations: Conversations | None = None
 
     @property
@@ -58,6 +62,11 @@ class Service:
         """The object that finds or begins the session (one recorded conversation) of a chat-completions request."""
         assert self._conversations is not None
         return self._conversations
+
+    @property
+    def address(self) -> str:
+        """The address of the record; empty before it is opened."""
+        return self._record.info.address if self._record is not None else ""
 
     @property
     def record(self) -> Record:
@@ -72,6 +81,18 @@ class Service:
             raise unopened()
         if self.draining.is_set():
             raise Refused(503, "Draining", "This server is ending. Ask again.", {"Retry-After": "1"})
+
+    async def check_record(self) -> None:
+        """Raise Refused if no message can be taken, also because the record was moved, replaced, lost or closed."""
+        record = self.record
+        try:
+            await record.store.runs("")
+            there = file_of(record) == self._file
+        except GestaError:
+            there = False
+        if not there:  # without the path, because everybody may ask for the health
+            found = "The record is not where it was opened, or cannot be read, so no message can be taken."
+            raise Refused(503, "NoRecord", f"{found} Put it back, or start the server again.", {"Retry-After": "1"})
 
     def agent(self, name: str | None) -> Agent[Any]:
         """Return the agent with this name. Without a name, return the only agent.
@@ -95,6 +116,7 @@ class Service:
             work: whether this server also continues unfinished turns of other processes, as `gesta work` does.
         """
         self._record, self._conversations = record, Conversations(record)
+        self._file, self.draining = file_of(record), anyio.Event()
         for each in self.beside:
             record.start(each)
         if work:
@@ -127,6 +149,15 @@ class Service:
                 raise
             how = message_of(raised) if isinstance(raised, GestaError) else type(raised).__name__
             LOGGER.warning("Run %s could not go on: %s", run, how, exc_info=None if how else raised)
+
+
+def file_of(record: Record) -> FileId | None:
+    """Return what tells the file of a record from every other file; `None` if the record is no file, or it is gone."""
+    try:
+        found = Path(record.info.address).stat()
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
 
 
 def _went(outcome: Outcome) -> None:

@@ -5,7 +5,7 @@ a restart the client is told that the session is gone, and begins another one. T
 on them) are stored in the record, so no turn is lost.
 """
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any, Protocol
 
@@ -62,13 +62,16 @@ class Endpoint:
 
     def __init__(self, made: Busy, served: Served, access: Access) -> None:
         self._made, self._served, self._access = made, served, access
-        self._manager = StreamableHTTPSessionManager(
-            app=made.server, max_request_body_size=access.body_bytes, max_sessions=access.followers
-        )
+        self._manager: StreamableHTTPSessionManager | None = None
         self._ready = anyio.Event()
 
     async def run(self) -> None:
         """Serve the sessions of clients until the server is about to end and all calls are answered."""
+        self._manager = StreamableHTTPSessionManager(  # which runs once, and an application may start again
+            app=self._made.server,
+            max_request_body_size=self._access.body_bytes,
+            max_sessions=self._access.followers,
+        )
         async with self._manager.run():
             self._ready.set()
             await self._served.draining.wait()
@@ -79,6 +82,7 @@ class Endpoint:
         try:
             self._served.check()
             await self._ready.wait()
+            assert self._manager is not None
             client = scope.get("state", {}).get("client", ANYBODY)
             if client != ANYBODY:
                 user = AuthenticatedUser(AccessToken(token="", client_id=client, scopes=[]))
@@ -97,31 +101,41 @@ def app(
     *,
     work: bool = True,
     descriptions: Mapping[str, str] | None = None,
+    paths: Collection[str] | None = None,
 ) -> Starlette:
     """Return an ASGI application that serves agents as `gesta.serve.app` does, and also as tools of MCP at `/mcp`.
 
     Args:
         record, agents, access, work: see `gesta.serve.app`.
+        paths: the paths to serve beside `/mcp`, which is always served; `[]` for none, `None` for all.
         descriptions: descriptions by agent name, used in place of the first lines of the agents' instructions.
 
     Raises:
-        AgentError: there is no agent, two agents have the same name, or a description names no agent.
+        AgentError: there is no agent, two agents have the same name, a description names no agent, or a path does not
+            exist.
     """
-    made, _ = agents_app(record, agents, access or Access(), work=work, texts=descriptions or {})
+    made, _ = agents_app(record, agents, access or Access(), work=work, texts=descriptions or {}, paths=paths)
     return made
 
 
 def agents_app(
-    record: Source, agents: Sequence[Agent[Any]], access: Access, *, work: bool, texts: Mapping[str, str]
+    record: Source,
+    agents: Sequence[Agent[Any]],
+    access: Access,
+    *,
+    work: bool,
+    texts: Mapping[str, str],
+    paths: Collection[str] | None = None,
 ) -> tuple[Starlette, Service]:
     """Return the application that `app` makes, and the service behind it. `texts` are descriptions by agent name."""
+    others = paths if paths is None or isinstance(paths, str) else [each for each in paths if each != PATH]
 
     def beside(service: Service) -> Route:
         endpoint = Endpoint(AgentServer(service, texts, local=not access.tokens), service, access)
         service.beside.append(endpoint.run)
         return Route(PATH, endpoint)
 
-    return assembled(record, agents, access, work=work, beside=beside)
+    return assembled(record, agents, access, work=work, beside=beside, paths=others)
 
 
 def reader(record: Source, access: Access | None = None, *, bounds: Bounds | None = None) -> Starlette:

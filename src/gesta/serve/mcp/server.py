@@ -111,7 +111,7 @@ class AgentServer:
         except Refused as refused:
             return errored(refused.message)
         except GestaError as failure:
-            return errored(message_of(failure))
+            return errored(self._unplaced(ctx, message_of(failure)))
         except Exception as failure:  # noqa: BLE001 - whatever it was, the client is answered
             LOGGER.error("The call of %s failed", params.name, exc_info=failure)
             return errored(FAILED)
@@ -224,8 +224,25 @@ class AgentServer:
         Return an empty text if the record is no file, or if the client must not see the path.
         """
         address = record.info.address
-        shown = self._local and client_of(ctx) == ANYBODY and "://" not in address and address != ":memory:"
+        shown = self._near(ctx) and "://" not in address and address != ":memory:"
         return f" --record {quoted(str(Path(address).resolve()))}" if shown else ""
+
+    def _near(self, ctx: Context) -> bool:
+        """Return whether a client is on this machine, so that it may see where the record is."""
+        return self._local and client_of(ctx) == ANYBODY
+
+    def _unplaced(self, ctx: Context, text: str) -> str:
+        """Return the text of an error; for a client elsewhere, without the folder or server of the record."""
+        address = self._service.address
+        if self._near(ctx) or address in ("", ":memory:"):
+            return text
+        folders = {f"{each.parent}/" for each in (Path(address).resolve(), Path(address))} - {"./", "//"}
+        told = text.replace(address, "the record") if "://" in address else text
+        for folder in folders if "://" not in address else ():
+            told = told.replace(folder, "")
+        if told != text:
+            LOGGER.warning("A client was answered with an error: %s", text)
+        return told
 
 
 def _said(params: CallToolRequestParams) -> Said:

@@ -17,6 +17,7 @@ from gesta.kinds import (
     CheckContent,
     CompactionContent,
     EndContent,
+    ResolutionContent,
     SystemContent,
     ToolResultContent,
 )
@@ -271,3 +272,17 @@ async def test_a_run_that_takes_several_turns_learns_of_a_doubt_that_came_beside
         for run, by in ((outcome.run, agent), (outcome.waiting[0].run, clerk)):
             assert (await replay_run(runs, run, by)).divergence is None
     assert (stands(outcome), paid) == ([("approval", "pay")], [5])
+
+
+async def test_a_doubt_that_a_person_settled_is_not_brought_back_by_a_run_that_it_was_told_to() -> None:
+    pay, paid = purse("tell")
+    idle = gesta.Agent("idle", model=gesta.function(lambda *_: "Good morning."), tools=[pay])
+    script = [gesta.call("pay", cents=5), gesta.call("idle", task="hello"), "One.", gesta.call("pay", cents=6), "Two."]
+    agent = gesta.Agent("desk", model=gesta.scripted(*script), tools=[pay, idle.as_tool()])
+    async with gesta.open() as record:
+        first = await record.run(agent, "pay", session="s")
+        assert first.doubts == ("pay",)
+        attempt = next(each.seq for each in await record.read(first.run) if each.kind == "attempt")
+        await record.send(first.run, ResolutionContent(of=attempt, verdict="failed", by="ann"), key="settled")
+        assert (await record.run(agent, "pay again", session="s")).answer == "Two."
+    assert paid == [5, 6]

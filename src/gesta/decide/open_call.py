@@ -72,7 +72,7 @@ def _alone(agent: Agent, call: OpenCall, state: RunState) -> Course:
     doubted = (
         call.repeats
         or (call.check is not None and call.check.verdict == "asked")
-        or ((state.doubtful or state.unknown) and call.name in state.doubts())
+        or ((state.doubtful or state.above or state.unknown) and call.name in state.doubts())
     )
     return "approval" if tool.approval or doubted else "run"
 

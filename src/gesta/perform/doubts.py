@@ -119,7 +119,7 @@ async def doubts_below(call: OpenCall, live: LiveRun) -> list[str] | None:
         The sorted names; `None` without any.
     """
     turn = live.state.turn
-    if turn is None or (turn.handed == 0 and call.seq > turn.begin):
+    if turn is None or (turn.handed == 0 and not live.state.steps.open and call.seq > turn.begin):
         return None
     return await live.host.call_off(live, child_name(call)) or None
 

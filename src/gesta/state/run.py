@@ -62,7 +62,9 @@ class RunState(Struct):
     unknown: dict[int, tuple[str, int]] = field(default_factory=dict)
     """For each call with an unknown outcome that was not settled: tool name, and seq of the last attempt."""
     doubtful: set[str] = field(default_factory=set)
-    """Names of tools with a call of unknown outcome in the runs above and below this one."""
+    """Names of tools with a call of unknown outcome in the runs below this one."""
+    above: set[str] = field(default_factory=set)
+    """The same of the runs above this one. Only these runs know whether a person settled it, so no `end` says it."""
     mark: int | None = None
     """For a copy of a record that no person adopted yet (`gesta adopt`): the pos of the last copied entry."""
     moved: str = ""
@@ -95,11 +97,11 @@ class RunState(Struct):
 
     def doubts(self) -> set[str]:
         """Return the names of tools with a call of unknown outcome. Further calls of these tools need an approval."""
-        return self.doubtful | {tool for tool, _ in self.unknown.values()} if self.unknown else self.doubtful
+        return self.doubtful | self.above | {tool for tool, _ in self.unknown.values()}
 
     def left_in_doubt(self) -> list[str]:
-        """Return the sorted names of tools with a call whose outcome would stay unknown if the turn ended now."""
-        return sorted(self.doubts() | ({tool for tool, _ in self.tried().values()} if self.calls else set()))
+        """Return the sorted names of tools whose calls here or below would stay in doubt if the turn ended now."""
+        return sorted(self.doubtful | {tool for tool, _ in (self.unknown | self.tried()).values()})
 
     def tried(self) -> dict[int, tuple[str, int]]:
         """Return, by seq, the open calls that may have had an effect: tool name, and seq of the last attempt."""
@@ -143,7 +145,7 @@ class RunView:
 
 
 def _fold_begin(state: RunState, entry: Entry, content: BeginContent) -> None:
-    state.doubtful.update((content.opened if content.opened is not None else content).doubts or ())
+    state.above.update((content.opened if content.opened is not None else content).doubts or ())
     if content.opened is not None:
         state.opened = content.opened
         if content.opened.base is not None:
@@ -162,9 +164,8 @@ def _fold_begin(state: RunState, entry: Entry, content: BeginContent) -> None:
 def _fork(state: RunState) -> None:
     """Remove approvals and `retry` verdicts from all calls, so that a fork repeats no effect of its base run."""
     state.moved = ""
-    for call in state.calls.values():
-        for seq in call.forked():
-            state.questions.pop(seq, None)
+    for seq in [seq for call in state.calls.values() for seq in call.forked()]:
+        state.questions.pop(seq, None)
 
 
 def _fold_end(state: RunState, entry: Entry, content: EndContent) -> None:
@@ -236,7 +237,7 @@ def _fold_completion(state: RunState, entry: Entry, content: ChatCompletionConte
 def _fold_call(state: RunState, entry: Entry, content: ToolCallContent) -> None:
     error = str((content.meta or {}).get("error", "")) if content.status == "error" else ""
     good = content.status != "error"
-    repeats = bool(state.doubtful or state.unknown) and content.tool_name in state.doubts()
+    repeats = bool(state.doubtful or state.above or state.unknown) and content.tool_name in state.doubts()
     state.calls[entry.seq] = OpenCall(entry.seq, content.tool_name, content.tool_args, good, error, repeats)
     if state.turn is not None:
         state.turn.calls += 1
@@ -308,9 +309,8 @@ def _fold_question(state: RunState, entry: Entry, content: QuestionContent) -> N
     for call in state.calls.values():
         if content.attempt is not None and call.last is not None and call.last.seq == content.attempt:
             call.asks[entry.seq] = content.part or ""
-    for cause in entry.causes:
-        if isinstance(cause, int) and cause in state.calls:
-            state.calls[cause].question = entry.seq
+    for seq in state.calls.keys() & {*entry.causes}:
+        state.calls[seq].question = entry.seq
 
 
 def _fold_answer(state: RunState, entry: Entry, content: AnswerContent) -> None:

@@ -185,7 +185,9 @@ async def end_by_hand(record: Record, run: str, agent: Agent) -> None:
     async with record.turns.held(run, agent, TurnCaller(None, Stop())) as live:
         turn = live.state.turn
         if turn is not None and turn.reason is None and turn.key == BY_HAND:
-            live.write(EndContent(status="success", reason="answered"))
+            below = await live.host.call_off(live) if turn.handed > 0 else []
+            doubts = sorted({*live.state.left_in_doubt(), *below}) or None
+            live.write(EndContent(status="success", reason="answered", doubts=doubts, below=below or None))
             live.absorb()
             await live.log.durable()
 

@@ -277,7 +277,13 @@ async def test_a_run_that_takes_several_turns_learns_of_a_doubt_that_came_beside
 async def test_a_doubt_that_a_person_settled_is_not_brought_back_by_a_run_that_it_was_told_to() -> None:
     pay, paid = purse("tell")
     idle = gesta.Agent("idle", model=gesta.function(lambda *_: "Good morning."), tools=[pay])
-    script = [gesta.call("pay", cents=5), gesta.call("idle", task="hello"), "One.", gesta.call("pay", cents=6), "Two."]
+    script: list[Any] = [
+        gesta.call("pay", cents=5),
+        gesta.call("idle", task="hello"),
+        "One.",
+        gesta.call("pay", cents=6),
+        "Two.",
+    ]
     agent = gesta.Agent("desk", model=gesta.scripted(*script), tools=[pay, idle.as_tool()])
     async with gesta.open() as record:
         first = await record.run(agent, "pay", session="s")

@@ -51,7 +51,7 @@ class Pages:
         """
         self.record, self.name, self.address = record, name, address
         self.evidence = Evidence(record, address)
-        self._seen: tuple[int, Any] = 0, None
+        self._seen: tuple[int, tuple[str, int, bytes] | None] = 0, None
         self._begin()
 
     def _begin(self) -> None:
@@ -63,17 +63,34 @@ class Pages:
     async def settle(self) -> None:
         """Forget what was read of the record if its last entry then is not in it now: a backup was put in its place.
 
-        Raises RecordError if the record cannot be read. Cost: at most two short queries.
+        Raises RecordError if the record cannot be read. Cost: two short queries, and a third if the record has grown.
         """
-        pos, digest = self._seen
+        pos, mark = self._seen
         last = await self.record.store.last()
-        if last < pos or (pos and await self._digest(pos) != digest):
+        other = last < pos or (mark is not None and not await self._holds(*mark))
+        if other:
             self._begin()
-        if last != pos or digest is None:
-            self._seen = last, await self._digest(last)
+        if other or last != pos:
+            self._seen = last, await self._mark(last)
 
-    async def _digest(self, pos: int) -> Any:
-        return (await self.record.store.sql("SELECT digest FROM entries WHERE pos = ?", (pos,))).rows
+    async def _mark(self, pos: int) -> tuple[str, int, bytes] | None:
+        """Return the run, the seq and the digest of the entry with a pos; `None` if it cannot be read."""
+        try:
+            rows = (await self.record.store.sql("SELECT run, seq, digest FROM entries WHERE pos = ?", (pos,))).rows
+        except GestaError:  # the page of the entry says why
+            return None
+        match rows:
+            case [(str() as run, int() as seq, bytes() as digest)]:
+                return run, seq, digest
+        return None
+
+    async def _holds(self, run: str, seq: int, digest: bytes) -> bool:
+        """Return whether an entry has this digest. It does too if it cannot be read."""
+        try:
+            rows = await self.record.store.read(run, seq - 1, seq)
+        except GestaError:
+            return True
+        return bool(rows) and rows[0].digest == digest
 
     async def about(self) -> dict[str, Any]:
         """Return facts about the record for every page: its name, id, address and the position of its last entry.

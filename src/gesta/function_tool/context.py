@@ -123,7 +123,8 @@ class Context(Struct, Generic[D], frozen=True, kw_only=True):
     """Sends words to the listeners of the run, as an observation."""
     call: Callable[[Any, str], Awaitable[ChildOutcome]]
     """Calls another agent in a child run, and returns its outcome. A second attempt of this tool call continues the
-    same child run."""
+    same child run. If the agent has to wait, the tool is stopped here, and called again from its first line after the
+    wait. So call agents before the tool has its effect: code before the call runs once more, also in a `once` tool."""
     call_as: Callable[[str, Any, str], Awaitable[ChildOutcome]] = no_part
     """Like `call`, but the first argument is used in the child run's name. (`call` uses numbers instead.)"""
     answers: Mapping[str, Any] = {}

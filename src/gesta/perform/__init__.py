@@ -18,6 +18,7 @@ ORDER = (
     "generated",
     "instructions",
     "model_call",
+    "tool_wait",
     "tool_call",
     "move",
 )

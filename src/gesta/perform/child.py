@@ -304,10 +304,13 @@ async def hand_over(live: LiveRun, agent: Agent, task: ChildTask) -> Outcome:
         source=source,
         allowance=allowance,
     )
+    failed: GestaError | None = None
     try:
         ended = await live.host.child(agent, handed, live)
     except (RecordError, RunError) as failure:  # the child's turn is still open, so the model gets no result yet
-        raise ChildWaits(await live.host.child_run(task.child, live), message_of(failure)) from failure
+        failed = failure
+    if failed is not None:  # outside of `except`, so that its context is what the tool was handling, see `doubt_behind`
+        raise ChildWaits(await live.host.child_run(task.child, live), message_of(failed)) from failed
     if ended.end is None:
         raise ChildWaits(ended.run, "it waits for somebody")
     spent = returned(edge, allowance, ended.spent)

@@ -39,22 +39,34 @@ class Stop:
         self._now = False
         self._at_once: list[anyio.CancelScope] = []  # lists, because an empty set takes four times the memory
         self._graced: list[anyio.CancelScope] = []
-        self._below: list[Stop] = []
-        self._above = above
+        self.below: list[Stop] = []
+        self._spared: list[tuple[anyio.CancelScope, Stop]] = []
+        self.above = above
+        self.until = math.inf  # when the grace ends, by `time.monotonic`
         self._ahead_s = math.nan
         if above is not None:
             above.join(self)
 
     def join(self, below: "Stop") -> None:
         """Add the `Stop` of a child run's turn, which is then asked to stop whenever this turn is."""
-        self._below.append(below)
+        self.below.append(below)
         if self.asked:
             below.ask(now=self._now)
 
     def part(self, below: "Stop") -> None:
         """Remove the `Stop` of a child run's turn. If it was not added, do nothing."""
-        if below in self._below:
-            self._below.remove(below)
+        if below in self.below:
+            self.below.remove(below)
+
+    def spared(self) -> "Stop":
+        """Return a `Stop` for the child runs of a tool with effects: they may go on as long as the tool may.
+
+        The `Stop` has to be passed to `enter`, with the cancel scope of the tool. When the tool is cancelled, its child
+        runs are asked to stop because they were called in that scope.
+        """
+        below = Stop(self.grace_s)
+        below.above = self
+        return below
 
     def ask(self, *, now: bool = False) -> None:
         """Ask this turn and the turns that it waits for to stop.
@@ -63,17 +75,20 @@ class Stop:
             now: whether tools with effects are cancelled at once too, without the grace.
         """
         self.asked, self._now = True, self._now or now
+        self.until = min(self.until, time.monotonic() + self.grace_s)
         for scope in self._at_once:
             scope.cancel()
         for scope in self._graced:
             self._bound(scope)
-        for below in list(self._below):
+        for below in list(self.below):
             below.ask(now=now)
+        for _, below in list(self._spared) if now else ():
+            below.ask(now=True)
 
     def done(self) -> None:
         """Remove this turn from the `Stop` of its calling turn, because this turn has ended."""
-        if self._above is not None:
-            self._above.part(self)
+        if self.above is not None:
+            self.above.part(self)
 
     def check(self) -> None:
         """Raise TurnLeft if the turn was asked to stop."""
@@ -84,19 +99,28 @@ class Stop:
         """Return a context manager whose block is cancelled when the turn is asked to stop."""
         return Breaking(self)
 
-    def enter(self, scope: anyio.CancelScope, *, graced: bool) -> None:
+    def enter(self, scope: anyio.CancelScope, *, graced: bool, below: "Stop | None" = None) -> None:
         """Add a cancel scope of the turn, to be cancelled when the turn is asked to stop.
 
         Args:
             scope: the cancel scope.
             graced: whether the scope is cancelled only after the grace, as for a tool with effects.
+            below: the `Stop` that `spared` returned, for a tool with effects that may call agents.
         """
+        if below is not None:
+            self._spared.append((scope, below))
         (self._graced if graced else self._at_once).append(scope)
         if self.asked:
             self._bound(scope) if graced else scope.cancel()
 
     def leave(self, scope: anyio.CancelScope) -> None:
-        """Remove a cancel scope that `enter` added."""
+        """Remove a cancel scope that `enter` added, because its tool has ended or was cancelled."""
+        for each in self._spared:
+            if each[0] is scope:
+                self._spared.remove(each)
+                if each[1].below:  # a task or thread that the tool left behind still waits for a child run
+                    self.join(each[1])
+                break
         if scope in self._at_once:
             self._at_once.remove(scope)
         elif scope in self._graced:
@@ -130,10 +154,14 @@ class Stop:
                 lock.release()
 
     def _bound(self, scope: anyio.CancelScope) -> None:
-        if self._now or self.grace_s <= 0:
+        until, above = self.until, self.above
+        while above is not None:
+            until, above = min(until, above.until), above.above
+        left = until - time.monotonic()
+        if self._now or left <= 0:
             scope.cancel()
         else:
-            scope.deadline = min(scope.deadline, self.now() + self.grace_s)
+            scope.deadline = min(scope.deadline, self.now() + left)
 
 
 class Breaking:

@@ -20,16 +20,14 @@ from gesta.decide.move import Use
 from gesta.decide.open_call import effect_of
 from gesta.entry import Entry
 from gesta.errors import BadArguments, GestaError, InDoubt, LeaseLost, message_of
-from gesta.function_tool.context import NeedsAnswer
 from gesta.function_tool.doubt import in_doubt
 from gesta.function_tool.tool import Tool
-from gesta.kinds import AttemptContent, Content, Error, FaultContent, QuestionContent
-from gesta.perform.child import ChildWaits, Trial, attempt_name, child_name, context_of, idempotency_key
+from gesta.kinds import AttemptContent, Content, Error, FaultContent
+from gesta.perform.child import Trial, attempt_name, child_name, context_of, idempotency_key
 from gesta.perform.doubts import settle
 from gesta.perform.execution import LiveRun
 from gesta.perform.late import late
 from gesta.perform.result import result_of
-from gesta.perform.stop import TurnLeft
 from gesta.perform.threads import (
     Mark,
     NotBegun,
@@ -43,7 +41,8 @@ from gesta.perform.threads import (
     unless_stale,
     works,
 )
-from gesta.state.calls import ASKS, KEY_EXPIRED, UNSTARTED, WAITS, OpenCall
+from gesta.perform.tool_wait import doubt_behind, wait_in, write_wait
+from gesta.state.calls import ASKS, KEY_EXPIRED, UNSTARTED, OpenCall
 from gesta.state.opening import is_message
 from gesta.store import Statements
 
@@ -269,7 +268,10 @@ async def _try(work: ReadyCall, attempt: Entry, trial: Trial, live: LiveRun) -> 
     thread = ThreadCall(partial(_late_result, live, work, attempt), slot)
     returned, marks = None, [trial.mark]
     trial = msgspec.structs.replace(trial, cancelled=lambda: thread.left or live.stop.asked, mark=None)
-    context = context_of(trial, live) if tool.context_names else None
+    graced, inner = tool.agent is None and tool.effect != "pure", live  # an agent's run is asked to stop by its own
+    if graced and tool.context_names:
+        (inner := live.inside(live.log)).stop = live.stop.spared()
+    context = context_of(trial, inner) if tool.context_names else None
 
     async def in_thread(call: ThreadFunction) -> Any:
         return await thread.carry_out(partial(unless_stale, trial.checked, call))
@@ -281,8 +283,8 @@ async def _try(work: ReadyCall, attempt: Entry, trial: Trial, live: LiveRun) -> 
         arguments = tool.arguments(work.call.final_args)
         until = math.inf if work.bound_s is None else live.stop.now() + work.bound_s
         with anyio.CancelScope(deadline=until) as scope:
-            if tool.agent is None:  # the run of an agent is asked to stop by its own `Stop`
-                live.stop.enter(scope, graced=tool.effect != "pure")
+            if tool.agent is None:
+                live.stop.enter(scope, graced=graced, below=inner.stop if inner is not live else None)
             try:
                 returned = await caught(begin(arguments), marks)
             finally:
@@ -308,8 +310,6 @@ async def _try(work: ReadyCall, attempt: Entry, trial: Trial, live: LiveRun) -> 
             await live.host.call_off(live, child_name(work.call))
     elif isinstance(returned.failure, NotBegun):
         _stood_still(live, attempt, trial.key)
-    elif returned.failure is not None and _below(returned.failure) is not None:
-        _wait_for(live, attempt, returned.failure)
     else:
         await _told(live, work, msgspec.structs.replace(trial, mark=marks.pop()), returned)
 
@@ -332,7 +332,13 @@ def _no_return(work: ReadyCall, *, late: bool) -> Error:
 
 
 async def _told(live: LiveRun, work: ReadyCall, trial: Trial, returned: Returned) -> None:
-    """Write the result of a tool's function, or a `fault` entry if nobody knows whether its effect happened."""
+    """Write the result of a tool's function, or a `fault` entry: it waits, or nobody knows if its effect happened."""
+    if returned.failure is not None and (why := wait_in(returned.failure)) is not None:
+        doubt = doubt_behind(returned.failure, work.tool)
+        if doubt is None:
+            write_wait(live, trial.seq, why)
+            return
+        returned = Returned(failure=doubt)
     over, children = not runs_subprocess(attempt_name(live, trial.seq)), trial.children
     content = _outcome(work, trial.seq, returned, over=over)
     if isinstance(content, FaultContent):
@@ -359,28 +365,6 @@ def _outcome(work: ReadyCall, attempt: int, returned: Returned, *, over: bool) -
         error = Error(type=type(failure).__name__, message=said)
         return FaultContent(of=attempt, error=error, over=over or None)
     return result_of(returned, tool, work.call.seq)
-
-
-def _below(stop: BaseException) -> BaseException | None:
-    """Return the ChildWaits, NeedsAnswer or TurnLeft in an exception or exception group; `None` if it has none."""
-    if isinstance(stop, BaseExceptionGroup):
-        return next((found for each in stop.exceptions if (found := _below(each)) is not None), None)
-    return stop if isinstance(stop, ChildWaits | NeedsAnswer | TurnLeft) else None
-
-
-def _wait_for(live: LiveRun, attempt: Entry, stop: BaseException) -> None:
-    """Write that `stop` ended an attempt: it waits for a child run or a person. Another attempt follows later."""
-    why = _below(stop)
-    if isinstance(why, NeedsAnswer):
-        error = Error(type=ASKS, message=f"a person has to answer: {why}")
-        live.write(FaultContent(of=attempt.seq, error=error, state=why.state), attempt.seq)
-        for part, asked in why.questions.items():
-            question = QuestionContent(value=asked.text, schema=asked.schema, attempt=attempt.seq, part=part)
-            live.write(question, attempt.seq)
-        return
-    run, text = why.args if isinstance(why, ChildWaits) else ("", "the turn was left")
-    error = Error(type=WAITS, message=f"run {run} is not done: {text}" if run else text)
-    live.write(FaultContent(of=attempt.seq, error=error, run=run or None), attempt.seq)
 
 
 async def _give_up(live: LiveRun, work: ReadyCall, trial: Trial, thread: ThreadCall, error: Error) -> None:

@@ -65,9 +65,12 @@ async def ends_beside(context: gesta.Context) -> None:
             await anyio.sleep(0.01)
         raise TimeoutError("no answer of the bank")
 
+    async def write() -> None:
+        await context.call(waiting_writer(), "Write a receipt.")
+
     async with anyio.create_task_group() as group:
         group.start_soon(bank)
-        group.start_soon(context.call, waiting_writer(), "Write a receipt.")
+        group.start_soon(write)
 
 
 async def asks_in_finally(_: gesta.Context) -> None:

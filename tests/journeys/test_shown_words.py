@@ -1,8 +1,10 @@
 """A person's word counts for what was shown, and no word is lost or goes to something else."""
 
+import threading
 from pathlib import Path
 from typing import Any
 
+import anyio
 import msgspec
 import pytest
 
@@ -147,3 +149,53 @@ async def test_a_second_signed_word_is_refused_or_told_that_it_may_not_count(tmp
         assert (await record.approve("s", by="bob", token=token("approved", "bob"))).again
         assert (await record.resume(outcome.run, clerk(5, "ann"))).answer == "Done."
     assert PAID == [(5, "ann")]
+
+
+async def test_a_doubt_that_the_model_was_told_of_is_settled_by_resolve_once_the_attempt_is_over() -> None:
+    begun, go, done = list[int](), threading.Event(), threading.Event()
+
+    @gesta.tool(effect="once", on_doubt="tell", timeout_s=0.05)
+    def send(cents: int) -> str:
+        """Send money."""
+        begun.append(cents)
+        if len(begun) == 1:
+            go.wait(20)
+            done.set()
+        return "sent"
+
+    again = gesta.call("send", cents=5)
+    agent = gesta.Agent("shop", model=gesta.scripted(again, "Unknown.", again, "Sent."), tools=[send])
+    async with gesta.open(grace_s=0) as record:
+        told = await record.run(agent, "Send it.", session="s")
+        assert (told.answer, told.doubts) == ("Unknown.", ("send",))
+        receipt = await record.resolve("s", "failed", by="ann")
+        assert (receipt.verdict, receipt.tool) == ("failed", "send")
+        assert (await record.resolve("s", "failed", call=receipt.call, by="ann")).again
+        waits = await record.run(agent, "Send it, please.", session="s")
+        assert [each.what for each in waits.waiting] == ["approval"], "the first attempt is still at work"
+        assert len(begun) == 1
+        go.set()
+        await anyio.to_thread.run_sync(done.wait)
+        await record.deny("s", by="ann")
+        assert (await record.resume("s", agent)).answer == "Sent."
+    assert begun == [5]
+
+
+@pytest.mark.parametrize("verdict", ["done", "failed", "retry"])
+async def test_a_told_doubt_that_is_over_is_settled_at_once(verdict: Any) -> None:
+    @gesta.tool(effect="once", on_doubt="tell")
+    def wire(item: str) -> str:
+        """Wire."""
+        if item == "lamp":
+            raise gesta.InDoubt("the line went dead")
+        return "wired"
+
+    calls: list[Any] = [gesta.call("wire", item="lamp"), "Unknown.", gesta.call("wire", item="cup"), "Wired."]
+    agent = gesta.Agent("shop", model=gesta.scripted(*calls), tools=[wire])
+    async with gesta.open() as record:
+        outcome = await record.run(agent, "Wire it.", session="s")
+        assert (await record.resolve("s", verdict, by="ann")).tool == "wire"
+        with pytest.raises(SaidBefore):
+            await record.resolve("s", "failed" if verdict == "done" else "done", call=6, by="bob")
+        assert (await record.run(agent, "And the cup.", session="s")).answer == "Wired."
+        assert not (await record.state(outcome.run)).unknown

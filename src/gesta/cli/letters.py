@@ -173,7 +173,8 @@ def resolve(options: ResolveOptions) -> None:
 
     async def settle(found: Found) -> None:
         one = _one(found.waiting("doubt", "running"), options.call, found, "doubt")
-        call = (await found.record.state(one.run)).call(one.call)
+        state = await found.record.state(one.run)
+        call = state.call(one.call) or state.unknown.get(one.call or 0)
         before = Stop(f"The doubt about call {one.call} was settled before. {_next(options, found)}", FAILED)
         try:
             receipt = await found.record.resolve(one, options.verdict, by=options.by or who(), result=result)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import assert_never
 
 from gesta.cli.talk import FAILED, Stop, short
-from gesta.decide.waiting import SENT, Waiting, doubts
+from gesta.decide.waiting import SENT, Waiting, doubts, told_doubts
 from gesta.entry import Entry, utc_text
 from gesta.kinds import BeginContent
 from gesta.record.record import Record
@@ -79,7 +79,7 @@ async def find(record: Record, name: str) -> Found:
         root = above[root.parent_run]
     state = await record.state(row.run)
     if state.open:
-        waits = await record.waiting(row.run)
+        waits = [*await record.waiting(row.run), *told_doubts(row.run, state)]
     else:
         waits = with_sent(doubts(row.run, state), await answers_sent(record.store, [row.run]))
     return Found(record, row, state, tuple(waits), root.run, _hint(await record.read(root.run)))

@@ -16,7 +16,7 @@ from msgspec import Struct
 from gesta.agent import Agent
 from gesta.decide.budget import overrun
 from gesta.decide.compaction import too_large
-from gesta.decide.open_call import Blocking, course, placeholder
+from gesta.decide.open_call import Blocking, course, placeholder, resolved_early
 from gesta.decide.waiting import Waiting
 from gesta.entry import Cause
 from gesta.errors import BadArguments, ModelFault
@@ -233,9 +233,11 @@ def _over(turn: Turn) -> Finish | None:
 
 def _calls(agent: Agent, state: RunState) -> Use | Wait | None:
     """Return the move for the open calls of this turn; `None` if they need no move now."""
-    if not state.calls:
+    if not state.calls and not state.unknown:
         return None
     run, settle, waits = [], [], []
+    if state.unknown:
+        settle = [call for call in state.unknown.values() if resolved_early(call, state)]
     for call in state.current():
         found = course(agent, call, state)
         if found == "run":

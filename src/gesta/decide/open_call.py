@@ -138,14 +138,24 @@ def _resolved(tool: Tool | None, call: OpenCall, last: Try, since: int) -> Cours
     return "approval" if tool.approval and call.approval is None else "run"
 
 
+def resolved_early(call: OpenCall, state: RunState) -> bool:
+    """Return whether to check if the attempt of a call has ended: a person resolved it, and the model was told before.
+
+    Until it has ended, the effect could still happen, so the call stays in doubt.
+    """
+    last = call.last
+    if last is None or last.verdict is None or call.seq in state.calls:
+        return False
+    forked = state.opened is not None and state.opened.base is not None
+    return not last.final and not forked and call.unlooked(state.since)
+
+
 def awaits_end(tool: Tool | None, last: Try) -> bool:
     """Return whether the resolution of the attempt `last` cannot be used until the attempt has ended.
 
     Until then, the effect could still happen.
     """
-    if last.verdict == "done" or last.over or last.void or last.doubt in WAITING:
-        return False
-    if last.process is None:  # format 1 has no process name: the person is believed
+    if last.final or last.doubt in WAITING:
         return False
     effect = effect_of(tool, last)
     return effect != "pure" and not (effect == "idempotent" and last.verdict == "retry" and not last.expired)

@@ -156,7 +156,8 @@ def described(waiting: Waiting, run: str, state: RunState) -> Waiting:
     """
     if waiting.session:
         return waiting
-    opened, call, turn = state.opened, state.call(waiting.call), state.turn
+    opened, turn = state.opened, state.turn
+    call = state.call(waiting.call) or state.unknown.get(waiting.call or 0)
     waiting = replace(waiting, run=waiting.run or run, session=opened.session if opened is not None else "")
     if call is not None:
         waiting = replace(waiting, **_of_call(call, waiting.what))
@@ -201,8 +202,16 @@ def waits(run: str, state: RunState, now: datetime) -> list[Waiting]:
 
 
 def doubts(run: str, state: RunState) -> list[Waiting]:
-    """Return a wait for each call of a run whose outcome is unknown, even if its turn has ended."""
-    return [described(each, run, state) for each in _doubts(state)]
+    """Return a wait for each call of a run whose outcome is unknown, even if its turn has ended.
+
+    These include the calls about which the model was told that their outcome is unknown (`on_doubt="tell"`).
+    """
+    return [described(each, run, state) for each in [*_doubts(state), *_closed_doubts(state)]]
+
+
+def told_doubts(run: str, state: RunState) -> list[Waiting]:
+    """Return a wait for each call about which the model was told that its outcome is unknown. No turn waits for it."""
+    return [described(each, run, state) for each in _closed_doubts(state)]
 
 
 def _questions(state: RunState) -> Iterator[Waiting]:
@@ -232,6 +241,12 @@ def _doubts(state: RunState) -> Iterator[Waiting]:
         if call.last.effect == "pure" and (call.last.doubt is not None or call.last.over):  # it runs again
             yield Waiting("resume")
         else:
+            yield Waiting(_about(call.last), call.seq, call.name, call.last.seq)
+
+
+def _closed_doubts(state: RunState) -> Iterator[Waiting]:
+    for call in state.unknown.values():
+        if call.last is not None and call.seq not in state.calls and call.last.verdict is None:
             yield Waiting(_about(call.last), call.seq, call.name, call.last.seq)
 
 

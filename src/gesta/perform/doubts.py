@@ -46,6 +46,9 @@ async def settle(agent: Agent, call: OpenCall, live: LiveRun) -> None:
         return
     assert last is not None
     tool = agent.tool(call.name)
+    if call.seq not in live.state.calls:  # the model was told about it, see `resolved_early`
+        await _look(call, live)
+        return
     if last.verdict is not None and not awaits_end(tool, last):
         await _resolve(tool, call, live)
         return

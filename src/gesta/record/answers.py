@@ -17,7 +17,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from gesta.codec.rows import decode_content, encode_content
-from gesta.decide.waiting import Waiting, changed, doubts, waits
+from gesta.decide.waiting import Waiting, changed, doubts, told_doubts, waits
 from gesta.entry import utc_text
 from gesta.errors import Expired, NoRun, NotWaiting, RunHeld, SaidBefore
 from gesta.kinds import AnswerContent, ApprovalContent, ResolutionContent
@@ -87,14 +87,13 @@ async def meant(store: Store, waiting: Waiting | str, kinds: Sequence[str], want
         raise NoRun(run)
     await check_home(store, run, state)
     shown = waiting if isinstance(waiting, Waiting) else None
-    if shown is not None:
-        wanted = shown.of if shown.what in kinds else None
-        if wanted is None:
-            raise NotWaiting(run, kinds[0], [], others=[shown.text])
+    if shown is not None and (wanted := shown.of if shown.what in kinds else None) is None:
+        raise NotWaiting(run, kinds[0], [], others=[shown.text])
     if not state.open:
         found = doubts(run, state)
     else:
         found = waits(run, state, now) if shown is not None else await waits_of(store, run, now)
+        found = [*found, *told_doubts(run, state)] if kinds == DOUBT else found
     fit = [each for each in found if each.what in kinds and wanted in (None, each.call, each.of)]
     if wanted is None:
         fit = [each for each in fit if not _expired_by(each, now)] or fit
@@ -231,7 +230,7 @@ async def _before(store: Store, run: str, kinds: Sequence[str], wanted: int) -> 
     for entry in await read(store, run):
         word = entry.content
         if isinstance(word, WORDS) and getattr(word, "refused", None) is None:
-            then = [*waits(run, state, entry.at), *(doubts(run, state) if not state.open else ())]
+            then = [*waits(run, state, entry.at), *(told_doubts if state.open else doubts)(run, state)]
             for each in then:
                 if each.of == word.of and each.what in kinds and wanted in (each.call, each.of):
                     found = Meant(each, word)

@@ -308,7 +308,7 @@ class Inbox:
         So the second answer is ignored. An approval gets another key if its token differs, or if an earlier approval
         was refused. A resolution gets another key once the attempt in doubt has certainly ended.
         """
-        calls = (await self.state(run)).calls.values()
+        calls = (await self.state(run)).all_open()
         if isinstance(word, AnswerContent):
             return f"answer-{word.of}"
         if isinstance(word, ResolutionContent):

@@ -15,7 +15,15 @@ from typing import Any
 from msgspec import Struct, field
 
 from gesta.entry import Entry
-from gesta.kinds import AnswerContent, ApprovalContent, CheckContent, EdgeContent, FaultContent, ToolServer
+from gesta.kinds import (
+    AnswerContent,
+    ApprovalContent,
+    CheckContent,
+    EdgeContent,
+    FaultContent,
+    ResolutionContent,
+    ToolServer,
+)
 
 LOST = "lost"
 """A crash interrupted a try of a request, or the process of a turn died. The try is not counted as a failure."""
@@ -99,6 +107,14 @@ class Try(Struct):
     def doubtful(self) -> bool:
         """Whether the attempt has certainly ended without a result, so that it may or may not have had its effect."""
         return self.doubt not in WAITING and (self.over or self.doubt is not None)
+
+    @property
+    def final(self) -> bool:
+        """Whether the attempt's resolution counts now: it says `done`, or the effect can no longer happen after it.
+
+        An attempt of format 1 names no process, so that nobody can check it: the person is believed.
+        """
+        return self.verdict == "done" or self.over or self.void or self.process is None
 
     @property
     def premature(self) -> bool:
@@ -285,6 +301,19 @@ class OpenCall(Struct):
             since: seq of the run's last entry when the present lease was taken.
         """
         return self.last is not None and self.last.asked <= since
+
+    def resolved(self, content: ResolutionContent, seq: int) -> bool:
+        """Add the verdict of a resolution, if it is about the last attempt. Return whether it counts now.
+
+        Args:
+            seq: seq of the resolution.
+        """
+        last = self.last
+        if last is None or last.seq != content.of or last.verdict not in (None, "retry"):
+            return False
+        last.verdict, last.settled, self.result = content.verdict, seq, content.result
+        last.void |= content.void
+        return last.final
 
     def doubted(self, last: Try, seq: int, content: FaultContent) -> None:
         """Add the facts of a `fault` entry about the last attempt of the call, such as a timeout.

@@ -59,8 +59,8 @@ class RunState(Struct):
     """Turns by the key of their message."""
     calls: dict[int, OpenCall] = field(default_factory=dict)
     """Calls without a result by seq, also those of earlier turns."""
-    unknown: dict[int, tuple[str, int]] = field(default_factory=dict)
-    """For each call with an unknown outcome that was not settled: tool name, and seq of the last attempt."""
+    unknown: dict[int, OpenCall] = field(default_factory=dict)
+    """Calls with an unknown outcome that was not settled. Those that `calls` lacks have a placeholder as result."""
     doubtful: set[str] = field(default_factory=set)
     """Names of tools with a call of unknown outcome in the runs below this one."""
     above: set[str] = field(default_factory=set)
@@ -97,15 +97,19 @@ class RunState(Struct):
 
     def doubts(self) -> set[str]:
         """Return the names of tools with a call of unknown outcome. Further calls of these tools need an approval."""
-        return self.doubtful | self.above | {tool for tool, _ in self.unknown.values()}
+        return self.doubtful | self.above | {call.name for call in self.unknown.values()}
 
     def left_in_doubt(self) -> list[str]:
         """Return the sorted names of tools whose calls here or below would stay in doubt if the turn ended now."""
-        return sorted(self.doubtful | {tool for tool, _ in (self.unknown | self.tried()).values()})
+        return sorted(self.doubtful | {call.name for call in (self.unknown | self.tried()).values()})
 
-    def tried(self) -> dict[int, tuple[str, int]]:
-        """Return, by seq, the open calls that may have had an effect: tool name, and seq of the last attempt."""
-        return {c.seq: (c.name, c.last.seq) for c in self.calls.values() if c.last and c.last.effect != "pure"}
+    def tried(self) -> dict[int, OpenCall]:
+        """Return, by seq, the open calls that may have had an effect."""
+        return {c.seq: c for c in self.calls.values() if c.last and c.last.effect != "pure"}
+
+    def all_open(self) -> list[OpenCall]:
+        """Return the calls without a result, and those with an unknown outcome that was not settled."""
+        return list({**self.unknown, **self.calls}.values())
 
     def call(self, seq: int | None) -> OpenCall | None:
         """Return the open call with this seq; `None` if the call has a result or does not exist."""
@@ -269,6 +273,8 @@ def _fold_result(state: RunState, entry: Entry, content: ToolResultContent) -> N
     state.doubtful.update(content.doubts or ())
     if content.outcome != "unknown":
         state.unknown.pop(content.call or 0, None)
+    elif call is not None:
+        state.unknown[call.seq] = call
     if content.outcome == "ok" and isinstance(content.state, str):
         state.tool_state = content.state
     if content.ends_turn is not False and call is not None and state.turn is not None and call.seq > state.turn.begin:
@@ -276,8 +282,6 @@ def _fold_result(state: RunState, entry: Entry, content: ToolResultContent) -> N
     if state.questions and call is not None:
         for seq in (call.question or 0, *call.asks):  # in a fork, the result may come from the base
             state.questions.pop(seq, None)
-    if call is not None and content.outcome == "unknown":
-        state.unknown[call.seq] = call.name, call.last.seq if call.last is not None else 0
 
 
 def _fold_fault(state: RunState, entry: Entry, content: FaultContent) -> None:
@@ -285,7 +289,6 @@ def _fold_fault(state: RunState, entry: Entry, content: FaultContent) -> None:
         state.asked.open = False
         if state.turn is not None and content.error.type != LOST:
             state.turn.failed(content, entry.at)
-        return
     if state.turn is not None and content.of == state.turn.begin:
         if content.error.type == TOO_DEEP:
             state.turn.deep += 1
@@ -294,7 +297,7 @@ def _fold_fault(state: RunState, entry: Entry, content: FaultContent) -> None:
         else:
             below = state.turn.handed > 0 or any(step.edge is not None for step in state.steps.open.values())
             state.turn.deaths += not below  # else the death counts in the run below
-    for call in state.calls.values():
+    for call in state.all_open():
         if call.last is not None and call.last.seq == content.of:
             call.doubted(call.last, entry.seq, content)
 
@@ -332,12 +335,9 @@ def _fold_approval(state: RunState, entry: Entry, content: ApprovalContent) -> N
 
 
 def _fold_resolution(state: RunState, entry: Entry, content: ResolutionContent) -> None:
-    for call in state.calls.values():
-        if call.last is not None and call.last.seq == content.of and call.last.verdict in (None, "retry"):
-            call.last.verdict, call.last.settled, call.result = content.verdict, entry.seq, content.result
-            call.last.void |= content.void
-    if content.verdict != "retry":
-        state.unknown = {seq: each for seq, each in state.unknown.items() if each[1] != content.of}
+    for call in state.all_open():
+        if call.resolved(content, entry.seq) and not (content.verdict == "retry" and call.seq in state.calls):
+            state.unknown.pop(call.seq, None)
 
 
 def _fold_compaction(state: RunState, entry: Entry, content: CompactionContent) -> None:

@@ -36,7 +36,7 @@ MENDS: dict[str, Mend] = {
         changes=(
             Change("gesta.decide.open_call:_placeholder", "only_reads(tool) and ", ""),
             Change("gesta.decide.open_call:_doubt", 'if effect == "pure":', 'if effect in ("pure", "idempotent"):'),
-            Change("gesta.decide.open_call:_doubt", "if tool is not None and tool.agent is not None:", "if False:"),
+            Change("gesta.decide.open_call:_doubt", "tool.agent is not None and", "False and"),
         ),
         found=r"has \d keys|was carried out",
         tests=(

@@ -213,7 +213,7 @@ async def test_inside_an_event_loop_each_method_names_its_twin():
             ("resume", lambda: record.resume("x", agent)),
             ("cancel", lambda: record.cancel("x", by="ann")),
         ):
-            with pytest.raises(gesta.GestaError, match=f"Await Record.{name} instead"):
+            with pytest.raises(gesta.GestaError, match=f"and await Record.{name} in it"):
                 attempt()
 
 

@@ -6,8 +6,7 @@ pass its own deps, unless the agent's `deps` function makes them.
 """
 
 import inspect
-import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any, TypedDict
 
 from msgspec.structs import replace
@@ -19,9 +18,6 @@ from gesta.function_tool.output import T
 from gesta.function_tool.signature import needed_by
 from gesta.hooks import VERDICTS
 from gesta.model.request import Model
-
-UNKEPT = re.compile("[\0\ud800-\udfff]")
-"""Characters that a database keeps in no column: U+0000, and half of a surrogate pair."""
 
 
 class TurnOptions(TypedDict, total=False):
@@ -59,27 +55,6 @@ def of_turn(agent: Agent[T], options: TurnOptions) -> Agent[T]:
             raise AgentError(f"settings={settings!r:.60}: expected a dict, such as settings={{'temperature': 0}}.")
         agent = replace(agent, settings=agent.settings | settings)
     return agent
-
-
-def refuse_names(names: Mapping[str, Any]) -> None:
-    """Raise AgentError for an option of a message that is neither a text nor `None`, an empty name, or a key alone.
-
-    Also for a session whose name holds what no database keeps: it would never be found again.
-
-    A key without a session would never be found again, because each message without a session begins a new one.
-    """
-    for name, value in names.items():
-        if value is not None and not isinstance(value, str):
-            raise AgentError(f"{name}={value!r:.60}: expected a text, such as {name}={str(value)!r:.60}.")
-    for name in ("session", "key"):
-        if names.get(name) == "":
-            raise AgentError(f"{name}='' is empty, expected a name. Leave {name} out to have none.")
-    if (odd := UNKEPT.search(names.get("session") or "")) is not None:
-        found = f"session={names['session']!r:.60} holds {odd[0]!r}, which no record can look up"
-        raise AgentError(f"{found}. Leave that character out of the name.")
-    if names.get("key") is not None and names.get("session") is None:
-        found = f"key={names['key']!r:.60} without a session: a message without a session begins a new one"
-        raise AgentError(f"{found}, where no key is known. Name the session too.")
 
 
 async def supplied(agent: Agent[Any]) -> Any:

@@ -39,11 +39,11 @@ from gesta.model.request import Unasked
 from gesta.record.answers import check_home, check_turn
 from gesta.record.followers import MOST_WAITING, Follower, Followers, OpenedTurn, Target
 from gesta.record.inbox import Inbox
-from gesta.record.options import MessageOptions, TurnOptions, of_turn, refuse_names
+from gesta.record.options import MessageOptions, TurnOptions, of_turn
 from gesta.record.stream import Stream, listened
 from gesta.record.turns import Turns
 from gesta.record.waits import opened_before
-from gesta.state.opening import Opening, check_here, close_orphans, shielded
+from gesta.state.opening import Opening, check_here, close_orphans, refuse_names, shielded
 from gesta.state.run import RunView
 from gesta.store import Info, Store
 from gesta.text.redactor import SECRETS

@@ -22,7 +22,7 @@ from gesta.entry import run_id
 from gesta.errors import GestaError, NoRun, RecordError, RunHeld, TurnOpen
 from gesta.events import LOGGER, Broadcast, Outcome
 from gesta.hooks import call_hooks
-from gesta.kinds import AgentRef, BeginContent, Error, FaultContent, KeyValueContent, Opened, SignalContent, UserContent
+from gesta.kinds import BeginContent, Error, FaultContent, KeyValueContent, Opened, SignalContent, UserContent
 from gesta.log.journal import Clock, Journal, Log, letters, open_root
 from gesta.loop import outcome, take_in, taken, wake
 from gesta.perform.checks import guarded
@@ -312,15 +312,10 @@ class Turns:
     async def _note_change(self, agent: Agent, live: LiveRun) -> None:
         """Write an entry with the agent's name and digest, if the agent differs from the one that began the turn."""
         await take_in(live)
-        turn_, ref = live.state.turn, self._ref(agent)
+        turn_, ref = live.state.turn, agent.ref(self._digests)
         if turn_ is not None and turn_.cancelled is None and turn_.agent != ref.digest:
             live.write(KeyValueContent(key=AGENT, value=msgspec.to_builtins(ref)))
             live.absorb()
-
-    def _ref(self, agent: Agent) -> AgentRef:
-        if len(self._digests) > KEPT_RUNS:
-            del self._digests[next(iter(self._digests))]
-        return agent.ref(self._digests)
 
     async def begin(self, agent: Agent, opening: Opening, live: LiveRun) -> None:
         """Write the `begin` entry of a turn, and then the message or task that opens the turn."""
@@ -328,7 +323,9 @@ class Turns:
         at = {"record": self.store.info.id, "session": opening.session, "name": opening.name}
         depth, above = opening.depth, opening.parent_run
         opened = Opened(**at, parent_run=above, base=opening.base, depth=depth, doubts=opening.doubts)
-        begin = BeginContent(name=agent.name, role="turn", agent=self._ref(agent), key=opening.key)
+        while len(self._digests) > KEPT_RUNS:
+            del self._digests[next(iter(self._digests))]
+        begin = BeginContent(name=agent.name, role="turn", agent=agent.ref(self._digests), key=opening.key)
         new = sorted({*opening.doubts} - live.state.doubts()) if opening.doubts and live.state.opened else []
         begin = replace(begin, allowance=opening.allowance, doubts=new or None)
         live.log = open_root(live.log.journal, begin, opened)

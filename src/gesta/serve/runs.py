@@ -15,11 +15,12 @@ from gesta.errors import NoRun
 from gesta.events import Event
 from gesta.perform.result import plain
 from gesta.record.followers import Target
-from gesta.record.options import MessageOptions, refuse_names
+from gesta.record.options import MessageOptions
 from gesta.serve.bodies import NewMessage, Refused, answered, caller, read, shown
 from gesta.serve.people import found
 from gesta.serve.service import Service
 from gesta.serve.sse import EventStream, encoded, line
+from gesta.state.opening import refuse_names
 from gesta.text.redactor import SECRETS
 from gesta.views.history import history
 

@@ -3,8 +3,10 @@
 import math
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from decimal import Decimal
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import anyio
 import pytest
@@ -13,7 +15,8 @@ import gesta
 from gesta.codec.rows import encode_content
 from gesta.decide.approval import SignedApprovals, asked, sign
 from gesta.entry import utc_text
-from gesta.kinds import ApprovalContent, ApprovalRequestContent
+from gesta.errors import AgentError
+from gesta.kinds import AnswerContent, ApprovalContent, ApprovalRequestContent, Content, ResolutionContent
 from gesta.record.record import Record
 from gesta.store import Letter
 from gesta.worker import Worker
@@ -204,3 +207,43 @@ async def test_a_token_for_one_call_sets_no_other_going() -> None:
         waits = (await record.resume(outcome.run, agent)).waiting
     assert [each.call for each in waits] == [other.call]
     assert PAID == [10]
+
+
+DEEP: list[Any] = []
+for _ in range(70):
+    DEEP = [DEEP]
+ODD: list[tuple[Any, str]] = [
+    (Decimal("64.90"), r"found Decimal\('64.90'\) \(of type Decimal\) at `\$.euros`"),
+    (b"5", "found b'5'"),
+    (math.nan, "found nan at"),
+    (-math.inf, "found -inf at"),
+    (10**5000, "found an integer of 16,610 bits at"),
+    ([1, {"a": {2}}], r"found \{2\} \(of type set\) at `\$.euros\[1\].a`"),
+    ({"a": {2: 3}}, r"found the key 2 \(of type int\) at `\$.euros.a`, expected a text"),
+    (DEEP, "found more than 64 levels"),
+]
+
+
+@pytest.mark.parametrize(("value", "found"), ODD, ids=[found for _, found in ODD])
+async def test_an_answer_with_what_json_cannot_hold_is_refused_before_it_is_sent(value: Any, found: str) -> None:
+    async with gesta.open() as record:
+        run = (await record.run(desk(), "pay 5", session="s")).run
+        odd = {"euros": value}
+        with pytest.raises(AgentError, match=f"^args=...: {found}.*Expected JSON"):
+            await record.approve("s", by="ann", args=odd)
+        with pytest.raises(AgentError, match=f"^value=...: {found}"):
+            await record.answer("s", odd, of=1, by="ann")
+        with pytest.raises(AgentError, match=f"^result=...: {found}"):
+            await record.resolve("s", "done", by="ann", result=odd)
+        said: list[Content] = [
+            ApprovalContent(of=1, verdict="approved", by="ann", args=odd),
+            ApprovalContent(of=1, verdict="answered", by="ann", result=odd),
+            AnswerContent(of=1, value=odd, by="ann"),
+            ResolutionContent(of=1, verdict="done", by="ann", result=odd),
+        ]
+        for content in said:
+            with pytest.raises(AgentError, match=found):
+                await record.send(run, content, key="k")
+        assert await record.store.inbox(run) == []
+        assert (await record.approve("s", by="ann", args={"euros": 2**70})).verdict == "approved"  # any tool gets it
+        assert ((await record.resume("s", desk())).reason, PAID) == ("answered", [2**70])

@@ -279,11 +279,16 @@ def _next(options: OnRecord, found: Found) -> str:
     return f"Next: gesta resume {found.root} {quoted(found.hint)}{options.named}"
 
 
+def _no_number(text: str) -> None:
+    """Refuse `NaN`, `Infinity` and `-Infinity`, which Python reads although JSON has no such numbers."""
+    raise ValueError(f"{text} is no number in JSON")
+
+
 def _json(what: str, text: str | None) -> Any:
     if text is None:
         return None
     try:
-        return json.loads(text)
+        return json.loads(text, parse_constant=_no_number)
     except (ValueError, RecursionError) as error:
         as_text = f"{what} '\"sent\"'" if what.startswith("-") else "'\"sent\"'"
         raise Stop(f"{what} is {text!r}, expected JSON ({error}). Text goes in quotes: {as_text}") from error

@@ -8,6 +8,7 @@ entries. Only the first answer to a wait is used. The same answer again changes 
 refused.
 """
 
+import math
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from datetime import datetime
@@ -16,18 +17,23 @@ from typing import Any, NamedTuple
 from msgspec import Struct
 from msgspec.structs import replace
 
-from gesta.codec.rows import decode_content, encode_content
+from gesta.codec.rows import MAX_DEPTH, decode_content, encode_content
 from gesta.decide.waiting import Waiting, changed, doubts, told_doubts, waits
 from gesta.entry import utc_text
-from gesta.errors import Expired, NoRun, NotWaiting, RunHeld, SaidBefore
-from gesta.kinds import AnswerContent, ApprovalContent, ResolutionContent
+from gesta.errors import AgentError, Expired, NoRun, NotWaiting, RunHeld, SaidBefore
+from gesta.kinds import AnswerContent, ApprovalContent, Content, ResolutionContent
 from gesta.log.journal import read
 from gesta.record.waits import WORDS, answers_sent, state_of, waits_of
 from gesta.state.opening import check_here
 from gesta.state.run import RunState, RunView
 from gesta.store import Store
+from gesta.text.redactor import SECRETS
 
 Word = ApprovalContent | AnswerContent | ResolutionContent
+VALUES = {ApprovalContent: ("args", "result"), AnswerContent: ("value",), ResolutionContent: ("result",)}
+"""For each class of answers, the fields with a person's own values, which a tool or a program gets as they are."""
+BITS = 14_284
+"""Bits of the longest integer that is accepted: Python writes and reads integers of at most 4,300 digits."""
 APPROVAL, QUESTION, DOUBT = ("approval",), ("question", "budget"), ("doubt", "running")
 
 
@@ -113,6 +119,53 @@ async def meant(store: Store, waiting: Waiting | str, kinds: Sequence[str], want
     rest = [each for each in found if each.what in kinds]
     others = [each.text for each in found if each.what not in kinds]
     raise NotWaiting(run, kinds[0], _named(fit or rest, run), wanted=wanted, others=others, missed=not fit)
+
+
+def refuse_odd(content: Content) -> None:
+    """Raise AgentError if a person's answer holds a value that JSON cannot hold, such as a Decimal, bytes or NaN."""
+    for field in VALUES.get(type(content), ()):
+        refuse_no_json(field, getattr(content, field))
+
+
+def refuse_no_json(field: str, value: Any) -> None:
+    """Raise AgentError if JSON cannot hold a value that a person gave.
+
+    Args:
+        field: name of the argument with the value, for the error.
+    """
+    if (problem := _no_json(value, "$", 0)) is not None:
+        todo = "Expected JSON: text, whole or finite numbers, true, false, null, and lists and objects of them."
+        raise AgentError(f"{field}=...: {SECRETS.text(problem):.300}. {todo}")
+
+
+def _no_json(value: Any, where: str, depth: int) -> str | None:
+    """Return what JSON cannot hold in a value, and where; `None` if it can hold all of it."""
+    if value is None or isinstance(value, str | bool):
+        return None
+    if isinstance(value, int):
+        long = value.bit_length() > BITS
+        return f"found an integer of {value.bit_length():,} bits at `{where}`, more than 4,300 digits" if long else None
+    if isinstance(value, float):
+        return None if math.isfinite(value) else f"found {float(value)} at `{where}`"
+    if not isinstance(value, dict | list | tuple):
+        return f"found {_odd_text(value)} at `{where}`"
+    if depth == MAX_DEPTH:
+        return f"found more than {MAX_DEPTH} levels of lists and objects"
+    if not isinstance(value, dict):
+        inside = (_no_json(each, f"{where}[{at}]", depth + 1) for at, each in enumerate(value))
+    elif odd := [key for key in value if not isinstance(key, str)]:
+        return f"found the key {_odd_text(odd[0])} at `{where}`, expected a text"
+    else:
+        inside = (_no_json(each, f"{where}.{key}", depth + 1) for key, each in value.items())
+    return next((problem for problem in inside if problem is not None), None)
+
+
+def _odd_text(value: Any) -> str:
+    """Return a value and its type for an error, without secrets, and also if its `repr` fails."""
+    text = "?"
+    with suppress(Exception):
+        text = SECRETS.text(repr(value))[:60]
+    return f"{text} (of type {type(value).__name__})"
 
 
 def check_shown(shown: Waiting | None, now: Waiting) -> None:

@@ -30,7 +30,20 @@ from gesta.log.journal import read, utc_now
 from gesta.log.steering import refuse_fields
 from gesta.perform.generated import NO_ARGUMENT
 from gesta.perform.late import SAYABLE
-from gesta.record.answers import APPROVAL, DOUBT, QUESTION, Meant, Receipt, Word, meant, other_than, sent_as, told
+from gesta.record.answers import (
+    APPROVAL,
+    DOUBT,
+    QUESTION,
+    Meant,
+    Receipt,
+    Word,
+    meant,
+    other_than,
+    refuse_no_json,
+    refuse_odd,
+    sent_as,
+    told,
+)
 from gesta.record.waits import state_of, waits_of
 from gesta.state.run import RunState
 from gesta.store import Letter, RunRow, Store
@@ -90,13 +103,14 @@ class Inbox:
             key: name of the letter, unique in the run.
 
         Raises:
-            AgentError: only the process that holds the run may write this content or one of its fields, or the
-                arguments of an approval contain a secret.
+            AgentError: only the process that holds the run may write this content or one of its fields, the
+                arguments of an approval contain a secret, or an answer holds what JSON cannot hold.
         """
         if not isinstance(content, SAYABLE):
             known = ", ".join(each.__name__ for each in SAYABLE)
             raise AgentError(f"A {type(content).__name__} is written by the run itself. Send one of: {known}.")
         refuse_fields(content, "send(...)")
+        refuse_odd(content)
         if isinstance(content, ApprovalContent) and (held := SECRETS.named_in(str(content.args))) is not None:
             raise AgentError(f"The arguments hold the secret {held!r}. {NO_ARGUMENT}")
         return await self.store.send(Letter(run, SECRETS.text(key), encode_content(content, None)))
@@ -127,10 +141,11 @@ class Inbox:
             Expired: the request for approval has expired.
             SaidBefore: a different answer was given before.
             RunMirrored: the run is continued in another record.
-            AgentError: `args` is not a dict, or contains a secret.
+            AgentError: `args` is not a dict, contains a secret, or holds what JSON cannot hold.
         """
         if args is not None and not isinstance(args, dict):
             raise AgentError(f"approve(args={args!r:.60}): expected a dict of arguments, or None to keep the model's.")
+        refuse_no_json("args", args)
         about = await self._meant(waiting, APPROVAL, call)
         of = about.waiting.of or 0
         said = ApprovalContent(of=of, verdict="approved", by=by, args=args, reason=reason, token=token)
@@ -175,8 +190,9 @@ class Inbox:
 
         Raises:
             NotWaiting, SaidBefore, RunMirrored: see `approve`.
-            AgentError: the answer does not fit the schema, or a question was answered with `reason` or `token`.
+            AgentError: the answer does not fit the schema or JSON, or a question was answered with `reason` or `token`.
         """
+        refuse_no_json("value", value)
         if await self._about_call(waiting, of):
             call = await self._meant(waiting, APPROVAL, of)
             said: dict[str, Any] = {"by": by, "result": value, "reason": reason, "token": token}
@@ -212,7 +228,9 @@ class Inbox:
         Raises:
             NotWaiting, SaidBefore, RunMirrored: see `approve`.
             RunHeld: the tool may be running now.
+            AgentError: JSON cannot hold `result`.
         """
+        refuse_no_json("result", result)
         about = await self._meant(waiting, DOUBT, call)
         of = about.waiting.of or 0
         if about.known is None:

@@ -3,6 +3,7 @@
 import asyncio
 import json
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import anyio
@@ -292,3 +293,87 @@ async def test_a_doubt_that_a_person_settled_is_not_brought_back_by_a_run_that_i
         await record.send(first.run, ResolutionContent(of=attempt, verdict="failed", by="ann"), key="settled")
         assert (await record.run(agent, "pay again", session="s")).answer == "Two."
     assert paid == [5, 6]
+
+
+def versioned(pay: gesta.Tool, *steps: str, beside: bool = False) -> gesta.Agent:
+    """Return a program that has these steps paid by agents, one after the other or beside each other."""
+
+    async def program(verbs: gesta.Verbs, task: str) -> str:
+        calls = [partial(verbs.call, payer(pay), task, name) for name in steps]
+        if beside:
+            return " ".join(each.text for each in await asyncio.gather(*(call() for call in calls)))
+        return " ".join([(await call()).text for call in calls])
+
+    return gesta.Agent("desk", program=program)
+
+
+@pytest.mark.parametrize("deep", [False, True])
+@pytest.mark.parametrize("steps", [["payment"], ["payment", "more"]])
+async def test_a_step_under_another_name_does_not_pay_while_the_first_payment_is_in_doubt(
+    steps: list[str], deep: bool
+) -> None:
+    pay, paid = purse()
+    first = replace(two_deep(pay) if deep else programmed(pay), name="desk")
+    later = versioned(pay, *steps, beside=True)
+    asked = [("approval", "pay")] * len(steps)
+    async with gesta.open() as record:
+        doubt = await record.run(first, "pay", session="s")
+        assert stands(doubt) == [("doubt", "pay")]
+        for _ in range(2):
+            again = await record.resume(doubt.run, later)
+            assert (stands(again), paid) == (asked, [5])
+        assert sorted(each.what for each in await record.waiting(doubt.run)) == ["approval"] * len(steps) + ["doubt"]
+        for each in again.waiting:
+            await record.approve(each, by="ann")
+        ended = await record.resume(doubt.run, later)
+        assert (ended.reason, ended.doubts, paid) == ("answered", ("pay",), [5, *[5] * len(steps)])
+        assert await record.verify() == []
+        runs = {row.run: await record.read(row.run) for row in await record.store.runs("s")}
+        assert (await replay_run(runs, again.waiting[0].run, payer(pay))).divergence is None
+
+
+@pytest.mark.parametrize("verdict", ["failed", "done", "retry"])
+async def test_a_step_under_another_name_needs_a_person_also_after_the_first_payment_is_settled(verdict: Any) -> None:
+    pay, paid = purse()
+    async with gesta.open() as record:
+        doubt = await record.run(versioned(pay, "pay"), "pay", session="s")
+        await record.resolve(doubt.waiting[0], verdict, by="ann")
+        later = await record.resume(doubt.run, versioned(pay, "payment"))
+        assert (stands(later), paid) == ([("approval", "pay")], [5])
+        await record.deny(later.waiting[0], by="ann")
+        assert (await record.resume(doubt.run, versioned(pay, "payment"))).reason == "answered"
+    assert paid == [5]
+
+
+async def test_a_step_that_the_program_reaches_is_no_doubt_for_the_steps_beside_it() -> None:
+    pay, paid = purse()
+    async with gesta.open() as record:
+        doubt = await record.run(versioned(pay, "pay"), "pay", session="s")
+        later = await record.resume(doubt.run, versioned(pay, "other", "pay", beside=True))
+        assert (stands(later), paid) == ([("doubt", "pay")], [5, 5])
+
+
+async def test_a_step_that_was_taken_out_of_a_program_leaves_its_doubt_to_the_next_turn() -> None:
+    pay, paid = purse()
+    async with gesta.open() as record:
+        doubt = await record.run(versioned(pay, "pay"), "pay", session="s")
+        ended = await record.resume(doubt.run, versioned(pay))
+        assert (ended.reason, ended.doubts) == ("answered", ("pay",))
+        assert stands(await record.run(versioned(pay, "pay"), "pay", session="s")) == [("approval", "pay")]
+    assert paid == [5]
+
+
+async def test_a_step_under_another_name_goes_on_if_its_first_run_only_waited() -> None:
+    paid: Paid = []
+
+    @gesta.tool(effect="once", approval=True)
+    def pay(cents: int) -> str:
+        """Pay."""
+        paid.append(cents)
+        return "paid"
+
+    async with gesta.open() as record:
+        first = await record.run(versioned(pay, "pay"), "pay", session="s")
+        later = versioned(replace(pay, approval=False), "payment")
+        assert (await record.resume(first.run, later)).reason == "answered"
+    assert paid == [5]

@@ -82,6 +82,8 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
     """Id of the child run if this turn called it before, else empty."""
     thread: bool = False
     """Whether the child run takes several turns, one after the other."""
+    left: tuple[str, ...] = ()
+    """Keys of the tasks of open steps that the calling program has not reached since it was started again."""
 
 
 class Host(Protocol):

@@ -37,7 +37,7 @@ from gesta.record.entry_events import waiting_event
 from gesta.record.forks import advance, base_below
 from gesta.record.leases import Leases, queue_of
 from gesta.record.options import supplied
-from gesta.record.waits import opened_before, with_waits_below
+from gesta.record.waits import left_in_doubt, opened_before, with_waits_below
 from gesta.state.calls import LOST
 from gesta.state.opening import (
     Opening,
@@ -261,6 +261,7 @@ class Turns:
         assert opened is not None
         live.absorb()  # the entries that the task comes from must be durable
         await live.log.durable()
+        left = await left_in_doubt(self.store, live.log.run, opened.session, task.left) if task.left else ()
         opening = Opening(
             name=task.name,
             run=task.run,
@@ -273,7 +274,7 @@ class Turns:
             allowance=task.allowance,
             base=await base_below(task.name, live),
             depth=opened.depth + 1,
-            doubts=sorted(live.state.doubts()) or None,
+            doubts=sorted({*live.state.doubts(), *left}) or None,
             by=live.by,
             deps=live.deps,
             trace=live.span(turn.begin) if turn is not None else None,

@@ -99,6 +99,32 @@ async def with_waits_below(store: Store, outcome: Outcome, now: datetime) -> Out
     return replace(outcome, waiting=tuple(found))
 
 
+async def left_in_doubt(store: Store, run: str, session: str, keys: Collection[str]) -> set[str]:
+    """Return the names of tools that some child runs of a run, and the runs below these, left in doubt.
+
+    A letter that settles a doubt is not looked at: only a turn that continues checks it. Cost: reads those runs.
+
+    Args:
+        keys: keys of the tasks that the child runs were begun for.
+    """
+    found, left, rows = set[str](), [run], await store.runs(session)
+    while left:
+        above = left.pop(0)
+        for row in rows:
+            if row.parent_run != above:
+                continue
+            state = await state_of(store, row.run)
+            if above == run and state.turns.keys().isdisjoint(keys):
+                continue
+            ended = await last_end(store, row)
+            if ended is not None:
+                found.update(ended.doubts or ())
+                continue
+            left.append(row.run)
+            found.update(state.left_in_doubt())
+    return found
+
+
 async def last_end(store: Store, row: RunRow) -> EndContent | None:
     """Return the end of a turn if it is the last entry of a run, else `None`. A pruned (removed) run has ended.
 

@@ -122,6 +122,17 @@ class ProgramTurn:
         self.live.absorb()
         return self.live.state.steps.named[name]
 
+    async def unreached(self) -> tuple[str, ...]:
+        """Return the keys of the tasks of open steps that this pass of the program has not reached.
+
+        Its code may have changed since, so that it never does. Another step may then make a call of theirs again.
+        """
+        steps = self.live.state.steps.open
+        if all(step.name in self._used for step in steps.values()):
+            return ()
+        await checkpoint()  # tasks started at the same time may not have reached a step yet
+        return tuple(f"{self.live.log.run}.{step.begin}" for step in steps.values() if step.name not in self._used)
+
     async def allowance(self) -> dict[str, Any] | None:
         """Return the bounds of what a child run may spend, such as its tokens; `None` if there is no budget.
 

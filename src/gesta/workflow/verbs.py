@@ -167,6 +167,7 @@ class Verbs(ProgramTurn):
                 allowance=allowance,
                 run=self._children.get(handed.run, ""),
                 thread=handed.thread,
+                left=await self.unreached(),
             )
             if handed.hear is not None:
                 live.broadcast = self._routed(await live.host.child_run(handed.run, live), handed.hear)

@@ -191,9 +191,7 @@ async def test_a_session_that_could_never_be_found_again_is_refused(name: str) -
         asked = await client.post(f"/sessions/{name}/messages", json={"message": "Hello."})
         for answer in (asked, await client.get(f"/sessions/{name}"), await client.get(f"/sessions/{name}/events")):
             assert answer.status_code == 400
-            assert "which no record can look up" in answer.json()["error"]["message"]
-        with pytest.raises(AgentError, match="Leave that character out"):
-            await record.run(DESK, "Hello.", session="\ud800")
+            assert "Leave that character out" in answer.json()["error"]["message"]
         assert await record.sessions() == []
 
 

@@ -20,12 +20,13 @@ from gesta.serve.bodies import NewMessage, Refused, answered, caller, read, show
 from gesta.serve.people import found
 from gesta.serve.service import Service
 from gesta.serve.sse import EventStream, encoded, line
-from gesta.state.opening import refuse_names
 from gesta.text.redactor import SECRETS
 from gesta.views.history import history
 
 LIMIT = re.compile(r"[0-9]{1,9}")
 """Form of the query parameter `limit`."""
+UNKEPT = re.compile("[\0\ud800-\udfff]")
+"""Characters that a database keeps in no column as they are: U+0000, and half of a surrogate pair."""
 AFTER = re.compile(r"\d{1,18}(-\d{1,9})?")
 """Form of the id of an event, or of a pos (place in the record)."""
 
@@ -49,7 +50,7 @@ async def message(request: Request, service: Service) -> Response:
     if header and said.key not in (None, header):
         raise Refused(400, "BadRequest", "The body and the header Idempotency-Key name two keys. Leave one out.")
     said = replace(said, key=header or said.key)
-    agent, session = service.agent(said.agent), request.path_params["session"]
+    agent, session = service.agent(said.agent), named(request)
     options = MessageOptions(session=session, key=said.key, user=said.user, traceparent=caller(request))
     if "text/event-stream" not in request.headers.get("accept", ""):
         with service.turns:
@@ -89,10 +90,11 @@ async def session(request: Request, service: Service) -> Response:
 def named(request: Request) -> str:
     """Return the name of the session in a request's path. It names a session only, never a run.
 
-    Raises AgentError for a name that no session can have.
+    Raises Refused for a name with a character that a database keeps in no column.
     """
     name: str = request.path_params["session"]
-    refuse_names({"session": name})
+    if (odd := UNKEPT.search(name)) is not None:
+        raise Refused(400, "BadRequest", f"The session's name holds {odd[0]!r}. Leave that character out of it.")
     return SECRETS.text(name)
 
 

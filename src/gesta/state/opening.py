@@ -5,7 +5,6 @@ started. A letter is a message, approval or cancellation in the inbox of a run.
 """
 
 import os
-import re
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
@@ -24,9 +23,6 @@ from gesta.state.turn import Turn
 from gesta.store import Letter, Store
 from gesta.text.redactor import SECRETS
 from gesta.text.tracing import TraceContext
-
-UNKEPT = re.compile("[\0\ud800-\udfff]")
-"""Characters that a database keeps in no column: U+0000, and half of a surrogate pair."""
 
 
 class Opening(Struct, frozen=True, kw_only=True):
@@ -147,8 +143,6 @@ def check_same(run: str, opening: Opening, known: Turn) -> None:
 def refuse_names(names: Mapping[str, Any]) -> None:
     """Raise AgentError for an option of a message that is neither a text nor `None`, an empty name, or a key alone.
 
-    Also for a session whose name holds what no database keeps: it would never be found again.
-
     A key without a session would never be found again, because each message without a session begins a new one.
     """
     for name, value in names.items():
@@ -157,9 +151,6 @@ def refuse_names(names: Mapping[str, Any]) -> None:
     for name in ("session", "key"):
         if names.get(name) == "":
             raise AgentError(f"{name}='' is empty, expected a name. Leave {name} out to have none.")
-    if (odd := UNKEPT.search(names.get("session") or "")) is not None:
-        found = f"session={names['session']!r:.60} holds {odd[0]!r}, which no record can look up"
-        raise AgentError(f"{found}. Leave that character out of the name.")
     if names.get("key") is not None and names.get("session") is None:
         found = f"key={names['key']!r:.60} without a session: a message without a session begins a new one"
         raise AgentError(f"{found}, where no key is known. Name the session too.")

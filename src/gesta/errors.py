@@ -159,11 +159,11 @@ class NoRun(RunError):
 
 
 class SeveralRuns(RunError):
-    """A text that should name one run is the start of the ids of several runs."""
+    """A text that should name one run fits several runs."""
 
     def __init__(self, asked: str, runs: list[str]) -> None:
         shown = ", ".join(runs[:5]) + (", ..." if len(runs) > 5 else "")
-        super().__init__(f"{len(runs)} runs begin with {asked!r}: {shown}. Write more of the id, or a session name.")
+        super().__init__(f"{len(runs)} runs fit {asked!r}: {shown}. Write a start of only one id, or a session name.")
 
 
 class RunHeld(RunError):

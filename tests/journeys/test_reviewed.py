@@ -370,7 +370,7 @@ async def test_a_beginning_of_several_ids_and_a_store_that_is_not_there_are_said
         for number in range(40):
             await record.run(acting("ok", tools=[]), "hi", session=f"s{number}")
         first = [row.run[0] for row in await record.store.runs()]
-        with pytest.raises(SeveralRuns, match="Write more of the id"):
+        with pytest.raises(SeveralRuns, match="Write a start of only one id"):
             await record.find(max(first, key=first.count))
     with pytest.raises(BadAddress, match="No store for mysql:// addresses"):
         async with gesta.open("mysql://here/there"):

@@ -9,6 +9,7 @@ from anyio.lowlevel import checkpoint
 from tests.commands import anew
 
 import gesta
+from gesta.errors import SeveralRuns
 from gesta.kinds import AnswerContent, ApprovalContent, ResolutionContent
 from gesta.tools.person import ask_person
 from gesta.worker import Worker
@@ -215,3 +216,36 @@ def test_the_command_line_answers_a_question_and_works_on(tmp_path: Path, monkey
 @pytest.fixture
 def anyio_backend() -> str:
     return "asyncio"
+
+
+def payer(name: str) -> gesta.Agent:
+    return gesta.Agent(name, model=gesta.scripted(gesta.call("pay", euros=len(name)), "Done."), tools=[pay])
+
+
+async def test_a_session_with_the_id_of_another_run_gets_no_word_that_is_meant_for_it() -> None:
+    DONE.clear()
+    async with gesta.open() as record:
+        first = await record.run(payer("victim"), "x", session="v")
+        other = await record.run(payer("attacker"), "x", session=first.run)
+        for verb in (record.approve, record.deny, record.cancel):
+            with pytest.raises(SeveralRuns, match=f"2 runs fit '{first.run}': {first.run}, {other.run}. Write a start"):
+                await verb(first.run, by="ann")
+        with pytest.raises(SeveralRuns):
+            await record.find(first.run)
+        with pytest.raises(SeveralRuns):
+            await record.resume(first.run, payer("victim"), by="ann")
+        assert [each.run for each in await record.waiting(first.run)] == [first.run]  # its waits can be shown and meant
+        assert (await record.approve(first.run[:-1], by="ann")).run == first.run
+        assert (await record.resume(first.run, payer("victim"), by=None)).reason == "answered"  # as a worker does
+        cancelled = await record.cancel(other.waiting[0], by="ann")
+        assert (cancelled and cancelled.reason, DONE) == ("cancelled", [6])
+
+
+async def test_last_is_refused_while_another_run_is_of_a_session_called_last() -> None:
+    async with gesta.open() as record:
+        named = await record.run(payer("a"), "x", session="last")
+        assert (await record.find("last")).run == named.run  # both meanings are one run
+        latest = await record.run(payer("b"), "x", session="s")
+        with pytest.raises(SeveralRuns, match=f"2 runs fit 'last': {latest.run}, {named.run}"):
+            await record.approve("last", by="ann")
+        assert (await record.approve(named.run, by="ann")).run == named.run

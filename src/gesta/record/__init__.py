@@ -3,6 +3,7 @@
 ORDER = (
     "forks",
     "leases",
+    "names",
     "waits",
     "answers",
     "cancel",

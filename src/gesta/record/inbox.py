@@ -10,7 +10,6 @@ expected, a session means its newest root run, and `last` means the root run wit
 """
 
 import json
-import re
 from collections.abc import Sequence
 from contextlib import suppress
 from datetime import datetime
@@ -19,13 +18,12 @@ from typing import Any, Literal
 from msgspec.structs import replace
 
 from gesta.codec.rows import decode_content, digest_of, encode_content
-from gesta.content import Opened
 from gesta.decide.approval import Approver, judged_approval
 from gesta.decide.waiting import Waiting
 from gesta.entry import Entry
 from gesta.errors import AgentError, BrokenRecord, NoRun, SeveralRuns
 from gesta.integrity.tombstones import SESSION
-from gesta.kinds import AnswerContent, ApprovalContent, ApprovalRequestContent, BeginContent, Content, ResolutionContent
+from gesta.kinds import AnswerContent, ApprovalContent, ApprovalRequestContent, Content, ResolutionContent
 from gesta.log.journal import read, utc_now
 from gesta.log.steering import refuse_fields
 from gesta.perform.generated import NO_ARGUMENT
@@ -44,13 +42,11 @@ from gesta.record.answers import (
     sent_as,
     told,
 )
+from gesta.record.names import RUN_ID, exact_run, refuse_session, run_of_id
 from gesta.record.waits import state_of, waits_of
 from gesta.state.run import RunState
 from gesta.store import Letter, RunRow, Store
 from gesta.text.redactor import SECRETS
-
-RUN_ID = re.compile("[0-9a-f]{16}")
-"""Pattern of a complete run id."""
 
 
 class Inbox:
@@ -91,7 +87,7 @@ class Inbox:
         Args:
             run: id of the run, a unique prefix of it, a session, or `last`.
         """
-        return await waits_of(self.store, await self._named(run), self.now())
+        return await waits_of(self.store, await self._named(run, exact=True), self.now())
 
     async def send(self, run: str, content: Content, *, key: str) -> bool:
         """Send a letter to the inbox of a run. Return False if the key was used before, so that nothing was sent.
@@ -239,14 +235,25 @@ class Inbox:
                 await self.store.release(await self.store.lease(about.waiting.run))  # nobody is making the attempt
         return await self._say(about, ResolutionContent(of=of, verdict=verdict, by=by, result=result))
 
-    async def _named(self, name: str) -> str:
+    async def _named(self, name: str, *, exact: bool = False) -> str:
         """Return the id of the run that a name means; see `find`.
+
+        Args:
+            exact: whether a whole run id means that run even if it is also the name of another session.
 
         Raises:
             NoRun, SeveralRuns: no run fits the name, or several do.
         """
-        known = RUN_ID.fullmatch(name) is not None and (await self.store.head(name))[0] > 0
-        return name if known else (await self.find(name)).run
+        if RUN_ID.fullmatch(name) is None or not (await self.store.head(name))[0]:
+            return (await self.find(name)).run
+        if not exact:
+            await refuse_session(self.store, name)
+        return name
+
+    async def _row(self, waiting: Waiting | str) -> RunRow:
+        """Return the run of a wait, or the run that a name means; see `find`."""
+        found = await run_of_id(self.store, waiting.run) if isinstance(waiting, Waiting) else None
+        return found or await self.find(waiting.run if isinstance(waiting, Waiting) else waiting)
 
     async def _whole(self, name: str) -> str:
         """Return `name` unchanged if it is a whole run id, even of an unknown run; else the id of the run it means."""
@@ -260,14 +267,18 @@ class Inbox:
 
         Raises:
             NoRun: no run fits.
-            SeveralRuns: several ids begin with `name`.
+            SeveralRuns: several ids begin with `name`, or it means two things: a whole id and the name of another
+                session, or the latest run and a session that is called `last`.
         """
         if name != "last" and (found := await exact_run(self.store, name)) is not None:
             return found
         rows = await self.store.runs()
         roots = [row for row in rows if row.parent_run is None]
         if name == "last" and (told := [row for row in roots if row.session != SESSION]):
-            return max(told, key=lambda row: (row.last_at, row.pos))
+            latest = max(told, key=lambda row: (row.last_at, row.pos))
+            for row in [row for row in roots if row.session == name and latest.session != name][-1:]:
+                raise SeveralRuns(name, [latest.run, row.run])
+            return latest
         exact = [row for row in rows if row.run == name]
         named = exact or [row for row in roots if row.session == name]
         starts = named or [row for row in rows if name and row.run.startswith(name)]
@@ -335,21 +346,6 @@ class Inbox:
         proof = f"-{digest_of(word.token)[:16]}" if word.token is not None else ""
         refused = next((call.refusals for call in calls if call.asked == word.of), 0)
         return f"approval-{word.of}{proof}{f'-{refused}' if refused else ''}"
-
-
-async def exact_run(store: Store, name: str) -> RunRow | None:
-    """Return the run whose id is `name`, or else the newest root run of the session `name`; `None` if there is none.
-
-    Cost: does not read the list of all runs, as `Inbox.find` may.
-    """
-    if RUN_ID.fullmatch(name) is not None:
-        with suppress(BrokenRecord):
-            first = await store.read(name, limit=1)
-            begin = decode_content(first[0].content or "", {}) if first else None
-            if isinstance(begin, BeginContent) and isinstance(begin.opened, Opened):
-                return next((row for row in await store.runs(begin.opened.session) if row.run == name), None)
-    rows = [row for row in await store.runs(name) if row.parent_run is None]
-    return rows[-1] if rows else None
 
 
 TYPES: dict[str, tuple[type, ...]] = {

@@ -210,7 +210,7 @@ class Record(Inbox):
         agent = of_turn(agent, options)
 
         async def work() -> Outcome[T]:
-            known = await self._named(run)
+            known = await self._named(run, exact=by is None)  # a worker has it from the record
             await check_agent(self.store, known, agent.name)
             return typed(agent, await self.turns.resume(agent, known, by=by, deps=options.get("deps")))
 
@@ -233,7 +233,7 @@ class Record(Inbox):
             NotWaiting: no turn is open, or not the one of the wait that was shown.
             RunMirrored: the run is continued in another record.
         """
-        row = await self.find(waiting.run if isinstance(waiting, Waiting) else waiting)
+        row = await self._row(waiting)
         state = await self.state(row.run)
         check_turn(waiting, row.run, state, self.now())
         assert state.turn is not None

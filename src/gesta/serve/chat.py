@@ -19,7 +19,7 @@ from gesta.codec.rows import digest_of
 from gesta.errors import AgentError
 from gesta.events import Event, Outcome
 from gesta.function_tool.tool import Tool
-from gesta.record.inbox import exact_run
+from gesta.record.names import run_of_id
 from gesta.record.options import MessageOptions
 from gesta.record.stream import Stream
 from gesta.serve.bodies import Refused, answered, caller, failure, read
@@ -186,7 +186,7 @@ class Exchange:
         record, results, run = self._service.record, self._asked.results, ""
         for id_, result in results.items():
             run, seq, shown = [*id_.removeprefix(ID).split("_", 2), "", ""][:3]
-            row = await exact_run(record.store, run) if id_.startswith(ID) and run and seq.isdecimal() else None
+            row = await run_of_id(record.store, run) if id_.startswith(ID) and run and seq.isdecimal() else None
             if row is None or row.run != run or row.name != self._agent.name:
                 raise Refused(400, "BadRequest", f"tool_call_id is {id_!r:.80}, expected the id of a call made here.")
             call = (await record.state(run)).call(int(seq))

@@ -13,7 +13,7 @@ from starlette.responses import Response
 from gesta.decide.waiting import Waiting
 from gesta.errors import NoRun
 from gesta.record.answers import Receipt
-from gesta.record.inbox import exact_run
+from gesta.record.names import exact_run, run_of_id
 from gesta.serve.access import ANYBODY
 from gesta.serve.bodies import Answer, Approval, Cancellation, Refused, Resolution, answered, read, shown
 from gesta.serve.service import Service
@@ -103,7 +103,7 @@ async def meant(service: Service, run: str, waiting: Waiting | None, call: int |
     """
     if waiting is None:
         return run
-    rows = [await exact_run(service.record.store, each) for each in (run, waiting.run)]
+    rows = [await found(service.record.store, each) for found, each in ((exact_run, run), (run_of_id, waiting.run))]
     same = rows[0] is not None and rows[1] is not None and rows[0].session == rows[1].session
     if not same or call not in (None, waiting.call):
         raise Refused(400, "BadRequest", "`waiting` is of another run or call than the request names.")

@@ -15,6 +15,7 @@ from gesta.address import Record
 from gesta.agent import Agent
 from gesta.errors import AgentError, GestaError, RunHeld, message_of, nearest
 from gesta.events import Outcome
+from gesta.record.names import run_of_id
 from gesta.record.stream import breaks_off
 from gesta.serve.bodies import Refused, unopened
 from gesta.serve.chat_sessions import Conversations
@@ -137,9 +138,9 @@ class Service:
     async def _go_on(self, run: str) -> None:
         record = self.record
         try:
-            row = await record.find(run)
+            row = await run_of_id(record.store, run) or await record.find(run)
             while row.parent_run is not None:
-                row = await record.find(row.parent_run)
+                row = await run_of_id(record.store, row.parent_run) or await record.find(row.parent_run)
             if row.name in self.agents:
                 await record.resume(row.run, self.agents[row.name], by=None)
         except RunHeld:  # the process that holds the run reads the answer from the inbox

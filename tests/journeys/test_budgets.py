@@ -141,7 +141,7 @@ async def test_a_tool_of_any_name_is_approved_and_called_where_the_budget_asks_t
     assert waited == [("approval", name), ("budget", None), ("approval", name), ("approval", name)]
 
 
-@pytest.mark.parametrize("value", [0, -3, "no", None, True, float("nan")])
+@pytest.mark.parametrize("value", [0, -3, "no", None, True])
 async def test_any_other_answer_ends_the_turn(value: Any) -> None:
     agent = talker(budget=gesta.Budget(usd=1.0, when_spent="ask"))
     async with gesta.open() as record:

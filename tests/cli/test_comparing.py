@@ -12,6 +12,8 @@ from pathlib import Path
 import pytest
 from tests.cli.conftest import Gesta
 
+pytestmark = pytest.mark.sample(2, over="parent")
+
 SHOP = '''
 import json
 import gesta

@@ -24,6 +24,8 @@ from gesta.compat.langroid.task_log import COLUMNS
 from gesta.formatters.codeact_text import code_of
 from gesta.prompt.formatter import observation_text
 
+pytestmark = pytest.mark.sample(2, over="parent")
+
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "coming-from" / "index.md").read_text(encoding="utf-8")
 FORMS = ("activity", "steps", "task", "react", "codeact")
 Call = tuple[str, dict[str, Any]]

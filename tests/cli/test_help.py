@@ -17,6 +17,8 @@ from gesta.cli import application
 from gesta.cli.app import VERBS, app
 from gesta.cli.talk import BROKEN_PIPE
 
+pytestmark = pytest.mark.sample(2, over="parent")
+
 MAIN = [sys.executable, "-c", "from gesta.cli import main; main()"]
 EVERY = [verb for verbs in VERBS.values() for verb in verbs]
 FIRST_WORDS_S = 0.3 * 3  # CPU, with room for a busy machine

@@ -6,6 +6,8 @@ from pathlib import Path
 import pytest
 from tests import programs
 
+pytestmark = pytest.mark.sample(2, over="parent")
+
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 PYTHON = re.compile(r"^```python\n(.*?)^```\n(?:\n```text\n(.*?)^```)?", re.DOTALL | re.MULTILINE)

@@ -19,6 +19,8 @@ from hypothesis import strategies as st
 from tests.conftest import sampled
 from tests.validators import anthropic_messages, gemini, responses
 
+pytestmark = pytest.mark.sample(3, over="parent")
+
 HERE = Path(__file__).parent
 VALIDATE: dict[str, Callable[..., list[str]]] = {
     "responses": responses.violations,

@@ -49,6 +49,8 @@ from gesta.policy import Compact
 from gesta.prompt.blocks import SHOWN, header_of, prompt_at, rebuild
 from gesta.store import Letter
 
+pytestmark = pytest.mark.sample(2, over="parent")
+
 OPEN = ("thinking must come first in its message",)
 """Stricter than the provider, and broken where a compaction leaves nothing between two replies to Anthropic."""
 LIVES = 20

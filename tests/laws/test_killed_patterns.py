@@ -23,6 +23,8 @@ from gesta.address import Record
 from gesta.store import Batch, Lease, Letter, TransactionalEffect
 from gesta.stores.memory import MemoryStore
 
+pytestmark = pytest.mark.sample(2, over="parent")
+
 ROOT = Path(__file__).resolve().parents[2]
 COMMITS = {"supervisor": 20, "errands": 18, "task": 20, "handed": 10, "asked": 4}
 """So many commits, or more, has a life that nothing breaks off."""

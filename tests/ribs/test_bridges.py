@@ -46,6 +46,8 @@ from gesta.record.record import Record
 from gesta.store import Batch
 from gesta.stores.memory import MemoryStore
 
+pytestmark = pytest.mark.sample(2, over="parent")
+
 T = TypeVar("T")
 ODD = 'half \ud800 a pair, \x00, \u2028, "quotes"\n\\ud83d 😀'
 LARGE = "large, " * 20_000

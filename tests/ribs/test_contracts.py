@@ -38,6 +38,8 @@ from gesta.models.hosted import hosted
 from gesta.prompt.formatter import Formatter
 from gesta.testing import ApproverContract, FormatterContract, ImporterContract, ModelContract
 
+pytestmark = pytest.mark.sample(2, over="parent")
+
 SAID = (
     Said(text="It is here, naïvely: 😀."),
     Said(text="I look.", thought="Where may it be?", calls=(ReplyCall("look", '{"where": "😀"}', "call_1"),)),

@@ -42,6 +42,8 @@ from gesta.prompt.formatter import observation_text
 from gesta.record.record import Record
 from gesta.views.lineage import unexplained
 
+pytestmark = pytest.mark.sample(2, over="parent")
+
 SHORT = 3
 """Texts of so many characters are anywhere."""
 

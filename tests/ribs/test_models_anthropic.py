@@ -29,6 +29,8 @@ from gesta.prompt.blocks import Prompt
 from gesta.record.record import Record
 from gesta.stores.memory import MemoryStore
 
+pytestmark = pytest.mark.sample(2, over="parent")
+
 DIALECT = AnthropicDialect("claude-x-4-5", {"temperature": 0.2})
 BY = "anthropic-messages/1 claude-x-4-5"
 WEATHER = {"name": "weather", "description": "Today's weather", "args_schema": {"type": "object", "properties": {}}}

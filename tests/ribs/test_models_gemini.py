@@ -30,6 +30,8 @@ from gesta.prompt.blocks import Prompt
 from gesta.record.record import Record
 from gesta.stores.memory import MemoryStore
 
+pytestmark = pytest.mark.sample(2, over="parent")
+
 DIALECT = GeminiDialect("gemini-3-pro")
 OLDER = GeminiDialect("gemini-2.5-flash")
 BY = "gemini/1 gemini-3-pro"

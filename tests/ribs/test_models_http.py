@@ -25,6 +25,8 @@ from gesta.models.hosted import hosted, http_model
 from gesta.models.http import USER_AGENT, HttpModel, Secret, Wire
 from gesta.models.providers import AZURE, PROVIDERS, Provider, locate
 
+pytestmark = pytest.mark.sample(2, over="parent")
+
 KEY = "sk-very-secret-0123456789"
 STREAM = (
     b'data: {"model":"m","choices":[{"index":0,"delta":{"content":"Hell"}}]}\n\n'

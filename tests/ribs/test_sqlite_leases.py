@@ -26,6 +26,8 @@ from gesta.stores.sqlite import InlineSqliteStore, SqliteStore
 from gesta.stores.sqlite_turn import NEXT, Turn
 from gesta.testing import make_batch, refused
 
+pytestmark = pytest.mark.sample(2, over="parent")
+
 SOURCE = str(Path(next(iter(gesta.__path__))).parent)
 WRITING = """
 import apsw, sys

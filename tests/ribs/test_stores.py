@@ -40,6 +40,8 @@ from gesta.stores.sqlite_open import WORDS, steady, told
 from gesta.stores.tables import APPLICATION_ID
 from gesta.testing import StoreContract, append_many, make_batch, make_opening, make_row, refused
 
+pytestmark = pytest.mark.sample(2, over="parent")
+
 SOURCE = str(Path(next(iter(gesta.__path__))).parent)
 MEMORY = Path("/dev/shm")  # the contract asks nothing of a disk, and a slow one would make the tests slow
 

@@ -37,6 +37,8 @@ from gesta.model.request import Delta, Reply
 from gesta.prompt.formatter import Reader
 from gesta.record.record import Record
 
+pytestmark = pytest.mark.sample(2, over="parent")
+
 FORMS: list[TextForm] = [ReActText(), CodeActText()]
 both = pytest.mark.parametrize("form", FORMS, ids=lambda one: one.name)
 Calls = list[tuple[str, Any]]

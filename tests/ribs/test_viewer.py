@@ -28,6 +28,8 @@ from gesta.views.lines import line, needed
 from gesta.web.app import STATIC
 from gesta.web.gate import POLICY
 
+pytestmark = pytest.mark.sample(2, over="parent")
+
 HOSTILE = "<script>alert(1)</script> \u202eevil"
 
 

@@ -119,6 +119,11 @@ def test_a_long_run_is_read_from_one_file_after_another(page: Any, tmp_path: Pat
     page.get_by_text("message 300").wait_for()
     page.get_by_role("button", name="show all of it").click()
     page.get_by_text("end 300").wait_for()
+    for _ in range(4):  # a link is followed while the page is still going to another entry
+        page.goto(address)
+        page.goto(f"{address}?/r/0/run/{record_run(record)}#382")
+        page.goto(f"{address}?/r/0/run/{record_run(record)}#302")
+        page.get_by_text("message 300").wait_for()
 
 
 def record_run(record: Path) -> str:

@@ -29,7 +29,7 @@ export async function run(place, record, id, title) {
     await page.go(wanted);
     for (let frame = 0; frame < SETTLES && page.here; frame += 1) { // items above it get their height when they are drawn
       await new Promise((done) => requestAnimationFrame(done));
-      page.here.scrollIntoView({ block: "center" });
+      page.here?.scrollIntoView({ block: "center" }); // meanwhile the person may have followed another link
     }
   }
   const answer = page.lastAnswer();

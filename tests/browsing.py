@@ -30,7 +30,7 @@ def looking(browser: Any, **options: Any) -> Iterator[Any]:
     watched(page, wrong)
     yield page
     page.close()
-    assert wrong == []
+    assert wrong == [], wrong
 
 
 def watched(page: Any, wrong: list[str]) -> None:

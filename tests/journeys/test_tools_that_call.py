@@ -60,13 +60,18 @@ async def ends_after_other_code(context: gesta.Context) -> None:
 
 
 async def ends_beside(context: gesta.Context) -> None:
+    waited = anyio.Event()
+
     async def bank() -> None:
         with anyio.CancelScope(shield=True):
-            await anyio.sleep(0.01)
+            await waited.wait()
         raise TimeoutError("no answer of the bank")
 
     async def write() -> None:
-        await context.call(waiting_writer(), "Write a receipt.")
+        try:
+            await context.call(waiting_writer(), "Write a receipt.")
+        finally:
+            waited.set()
 
     async with anyio.create_task_group() as group:
         group.start_soon(bank)

@@ -72,7 +72,8 @@ class Letter(Struct, frozen=True):
     content: str
     """The content, encoded as JSON."""
     at: str = ""
-    """Time at which the store received the letter, by the store's own clock; UTC, in the form of `Row.at`."""
+    """Time at which the store received the letter, by the store's own clock; UTC, in the form of `Row.at`. A letter
+    that `Batch.mail` brings keeps the time of the record from which it came."""
     id: int = 0
     """A number that the store assigns, each larger than the previous one. Letters become entries in this order."""
 
@@ -103,6 +104,10 @@ class Batch(Struct, frozen=True):
     """Whether the commit must be on disk before `append` returns, even in a store that is opened with `normal`."""
     beside: Sequence["Batch"] = ()
     """Batches of other runs that are committed together with this batch. These batches contain only rows and blobs."""
+    mail: Sequence[Letter] = ()
+    """Letters of this run that waited in another record, from which the run moves here. They are added to the inbox in
+    this order and keep their times: an answer that came before a deadline is not late because its run moved. A letter
+    whose key was sent here before is ignored."""
 
 
 class Statements(Protocol):

@@ -1,6 +1,7 @@
 """A record that is pushed into another is there as it was: ids, seqs, digests, salts and the order of entries."""
 
 import os
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -219,3 +220,33 @@ def test_the_command_refuses_what_is_no_record(command: Any) -> None:
         done = command(*words)
         assert done.exit_code == 2
         assert said in done.stderr
+
+
+@pytest.mark.parametrize("kind", ["memory", "sqlite", "postgres"])
+def test_an_approval_that_came_in_time_is_in_time_where_its_run_goes_on(
+    kind: str, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    paid = list[int]()
+
+    @gesta.tool(effect="once", approval=True, expires_s=60)
+    def pay(euros: int) -> str:
+        """Pay."""
+        paid.append(euros)
+        return f"{euros} paid"
+
+    agent = gesta.Agent("desk", model=gesta.scripted(gesta.call("pay", euros=10), "Done."), tools=[pay])
+
+    def yesterday() -> datetime:
+        return datetime.now(UTC) - timedelta(days=1)
+
+    async def main(target: str) -> None:
+        here = Record(MemoryStore(clock=yesterday), address.bind, clock=yesterday)
+        async with gesta.open(target) as there:
+            waiting = await here.run(agent, "Pay.", session="s")
+            await here.approve(waiting.run, by="ann")
+            assert (await push(here.store, there.store, moved_by="ann")).letters == 1
+            assert (await there.resume(waiting.run, agent)).answer == "Done."
+
+    place = {"memory": ":memory:", "sqlite": str(tmp_path / "there.gesta")}.get(kind, "")
+    anyio.run(main, place or request.getfixturevalue("emptied"))
+    assert paid == [10]

@@ -45,7 +45,8 @@ def checked(batch: Batch) -> Batch:
 
     Raises:
         ValueError: a row belongs to another run than the lease, or does not follow the row before it; runs are pruned
-            without a tombstone; two batches are of one run; or a batch without a lease does not begin a run.
+            without a tombstone; two batches are of one run; a letter belongs to another run; or a batch without a lease
+            does not begin a run.
     """
     seq, run = batch.head, batch.lease.run
     for row in batch.rows:
@@ -54,6 +55,8 @@ def checked(batch: Batch) -> Batch:
             raise ValueError(f"expected entry {run}.{seq} next in the batch, found {row.run}.{row.seq}")
     if batch.prunes and (not batch.rows or any(gone.lease.run == run for gone in batch.prunes)):
         raise ValueError(f"expected an entry in {run!r} that says which other runs go")
+    if any(letter.run != run for letter in batch.mail):
+        raise ValueError(f"expected letters of run {run!r} with its batch, found one of another run")
     if batch.head and not batch.lease.epoch:
         raise ValueError(f"expected a batch that begins the run {run!r}, which nobody holds, found one after its head")
     if batch.beside and len({each.lease.run for each in batches_of(batch)}) <= len(batch.beside):

@@ -108,6 +108,8 @@ class MemoryStore:
             self._blobs.setdefault((run, blob.name), blob)
         if batch.letters:
             self._inbox[run] = [letter for letter in self._inbox[run] if letter.id not in batch.letters]
+        for letter in batch.mail:
+            self._add(letter, letter.at)
         if batch.prunes:
             self._prune({gone.lease.run for gone in batch.prunes})
         self.commits += 1
@@ -183,13 +185,15 @@ class MemoryStore:
     def deliver(self, letter: Letter) -> bool:
         """Add a letter to an inbox, from any thread; see `Store.deliver`. Raises WriteFailed after `close`."""
         self._open(writing=True)
+        added = self._add(letter, utc_text(self._clock()))
+        self.commits += added
+        return added
+
+    def _add(self, letter: Letter, at: str) -> bool:
         if (letter.run, letter.key) in self._keys:
             return False
         number = self._keys[letter.run, letter.key] = self._numbers = self._numbers + 1
-        self._inbox.setdefault(letter.run, []).append(
-            msgspec.structs.replace(letter, id=number, at=utc_text(self._clock()))
-        )
-        self.commits += 1
+        self._inbox.setdefault(letter.run, []).append(msgspec.structs.replace(letter, id=number, at=at))
         return True
 
     async def holds(self, lease: Lease) -> bool:

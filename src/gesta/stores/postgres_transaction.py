@@ -98,7 +98,7 @@ class Transaction:
             self.flush()
             match work:
                 case Letter():
-                    return self._send(work)
+                    return self._add(work)
                 case Take():
                     return self._take(work)
                 case Mirror():
@@ -138,6 +138,8 @@ class Transaction:
             self._allow_prune(gone)
         if batch.letters:
             self._take_in(run, set(batch.letters))
+        for letter in batch.mail:
+            self._add(letter, letter.at)
         for each in batches_of(batch):
             if each.blobs:
                 columns = zip(*map(astuple, each.blobs), strict=True)
@@ -189,11 +191,11 @@ class Transaction:
             raise LeaseLost(run, f"letters {sorted(letters - waiting)} in its inbox", "them taken in before")
         self._connection.execute("DELETE FROM inbox WHERE id = ANY($1)", (sorted(letters),))
 
-    def _send(self, letter: Letter) -> bool:
+    def _add(self, letter: Letter, at: str | None = None) -> bool:
         query = "INSERT INTO inbox_keys(run, key) VALUES($1, $2) ON CONFLICT DO NOTHING RETURNING 1"
         if not self._all(query, letter.run, letter.key):
             return False
-        self._connection.execute(LETTER, (letter.run, letter.key, letter.content))
+        self._connection.execute(LETTER, (letter.run, letter.key, letter.content, at))
         return True
 
     def _all(self, query: str, *values: Any) -> list[Any]:

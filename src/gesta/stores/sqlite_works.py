@@ -75,7 +75,7 @@ class Works:
                 case Batch():
                     return self._append(work)
                 case Letter():
-                    return self._send(work)
+                    return self._add(work, utc_text(self._clock()))
                 case Take():
                     lease = self.leases.take(work)
                     self._heads[lease.run] = lease.owner, lease.epoch, lease.head
@@ -102,6 +102,8 @@ class Works:
             self._allow_prune(gone)
         if batch.letters:
             self._take_in(run, set(batch.letters))
+        for letter in batch.mail:
+            self._add(letter, letter.at)
         if batch.blobs:
             self._many.executemany(ADD_BLOB, [(run, blob.name, blob.salt, blob.data) for blob in batch.blobs])
         self._many.executemany(ADD_ROW, map(COLUMNS, rows))
@@ -196,11 +198,11 @@ class Works:
             raise LeaseLost(run, f"letters {sorted(letters - waiting)} in its inbox", "them taken in before")
         self._many.executemany("DELETE FROM main.inbox WHERE id = ?", [(one,) for one in letters])
 
-    def _send(self, letter: Letter) -> bool:
+    def _add(self, letter: Letter, at: str) -> bool:
         self._one.execute("INSERT OR IGNORE INTO main.inbox_keys(run, key) VALUES(?, ?)", (letter.run, letter.key))
         if not self._connection.changes():
             return False
         self.quiet.discard(letter.run)
-        values = (letter.run, letter.key, letter.content, utc_text(self._clock()))
+        values = (letter.run, letter.key, letter.content, at)
         self._one.execute("INSERT INTO main.inbox(run, key, content, at) VALUES(?, ?, ?, ?)", values)
         return True

@@ -266,6 +266,20 @@ class StoreContract(LeaseSentences):
         assert len(letter.at) == len(AT)
         assert letter.at[:10] >= before[:10]
 
+    async def test_letters_of_a_run_that_moves_here_keep_their_times_and_their_order(self, store: Store) -> None:
+        lease = await store.lease("r")
+        await store.append(make_batch(lease, 0))
+        assert await store.send(Letter("r", "known", "1"))
+        mail = [Letter("r", key, f'"{key}"', AT, id=7) for key in ("late", "known", "early")]
+        await store.append(Batch(lease, 1, (), mail=mail))
+        letters = await store.inbox("r")
+        assert [(one.key, one.content) for one in letters] == [("known", "1"), ("late", '"late"'), ("early", '"early"')]
+        assert [one.at for one in letters[1:]] == [AT, AT]
+        assert [one.id for one in letters] == sorted({one.id for one in letters})
+        await refused(store.append(Batch(lease, 0, (), mail=[Letter("r", "stale", "2", AT)])), LeaseLost)
+        assert not await store.send(Letter("r", "late", "3"))
+        assert await store.inbox("r") == letters
+
     async def test_a_batch_that_must_not_be_forgotten_is_taken_as_any_other(self, store: Store) -> None:
         lease = await store.lease("r")
         batch = msgspec.structs.replace(make_batch(lease, 0), synced=True)

@@ -9,8 +9,14 @@ from tests import programs
 from tests.conftest import FULL
 
 import gesta
+from gesta import address
+from gesta.codec.rows import encode_content
+from gesta.kinds import SignalContent
+from gesta.record.record import Record
+from gesta.store import Batch, Letter
+from gesta.stores.memory import MemoryStore
 from gesta.testing import Report, crash_test
-from gesta.testing.crashes.report import judge
+from gesta.testing.crashes.report import Doubts, judge
 from gesta.testing.crashes.witness import Line, Written, read
 
 SHOP = """
@@ -154,6 +160,28 @@ async def test_the_harness_is_believed_and_not_the_record(
         assert (await judge(record, lines, "crash-test")).wrong == []
         wrong = (await judge(record, change(lines), "crash-test")).wrong
         assert any(each.startswith(found) for each in wrong), wrong
+
+
+async def test_a_call_that_was_cancelled_before_it_began_is_no_doubt() -> None:
+    class Telling(MemoryStore):
+        """Somebody cancels in the instant before the attempt is committed."""
+
+        async def append(self, batch: Batch) -> int:
+            if any(row.kind == "attempt" for row in batch.rows):
+                cancel = encode_content(SignalContent(name="cancel", by="ann"), None)
+                await self.send(Letter(batch.lease.run, "c", cancel))
+            return await super().append(batch)
+
+    record = Record(Telling(), address.bind)
+    tool = gesta.tool(lambda: "paid", name="pay", effect="once")
+    agent = gesta.Agent("desk", model=gesta.scripted(gesta.call("pay"), "Paid."), tools=[tool])
+    outcome = await record.run(agent, "Pay.")
+    entries = {(each.run, each.seq): each for each in await record.read(outcome.run)}
+    (attempt,) = (each.seq for each in entries.values() if each.kind == "attempt")
+    doubts = Doubts([], entries)
+    assert (outcome.reason, doubts.found, doubts.wrong) == ("cancelled", [], [])
+    begun = Doubts([Line(what="started", run=outcome.run, attempt=attempt)], entries)
+    assert begun.wrong == [f"pay began, but not by its record (attempt {outcome.run}.{attempt})"]
 
 
 def test_reports_are_summed_up() -> None:

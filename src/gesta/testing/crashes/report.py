@@ -20,6 +20,7 @@ from gesta.demo.facts import bought_again
 from gesta.entry import Entry
 from gesta.kinds import AttemptContent, EndContent, FaultContent, ResolutionContent, ToolCallContent, ToolResultContent
 from gesta.record.record import Record
+from gesta.state.calls import UNSTARTED
 from gesta.testing.crashes.witness import Line, Strike, Written
 
 OPEN = "open"
@@ -247,12 +248,16 @@ def _ends(lines: Sequence[Line]) -> list[str]:
 
 
 class Doubts:
-    """The doubts in a record. `wrong` describes doubts that should not exist, such as a doubt without a kill."""
+    """The doubts in a record. `wrong` describes doubts that should not exist, such as a doubt without a kill.
+
+    An attempt is no doubt if its fault says that the tool was not begun. `wrong` has it if the tool began all the same.
+    """
 
     def __init__(self, lines: Sequence[Line], entries: Entries) -> None:
         self.found: list[Doubt] = []
         self.wrong: list[str] = []
         self._committed = _committed(lines)
+        self._started = {(line.run, line.attempt) for line in lines if line.what == "started"}
         self._deaths = {line.life: line.point for line in lines if line.what in STRUCK}
         self._lives = {
             (line.run, each.seq, each.digest): line.life
@@ -276,7 +281,12 @@ class Doubts:
         answered = max((each.seq for each in ends), default=0)
         for attempt in tried:
             assert isinstance(attempt.content, AttemptContent)
-            call, result = attempt.content.of, results.get(attempt.content.of)
+            call, result, fault = attempt.content.of, results.get(attempt.content.of), faults.get(attempt.seq)
+            if fault is not None and fault.content.error.type == UNSTARTED:
+                if (run, attempt.seq) in self._started:
+                    which = f"attempt {run}.{attempt.seq}"
+                    self.wrong.append(f"{calls[call].tool_name} began, but not by its record ({which})")
+                continue
             once = attempt.content.effect == "once"
             by = settled.get(attempt.seq)
             told = result is not None and result.content.outcome == "unknown" and last[call] == attempt.seq
@@ -285,7 +295,6 @@ class Doubts:
                 continue
             how = f"settled by {by.content.by}" if by is not None else "the model was told" if told else OPEN
             death = self._death(run, attempt, result)
-            fault = faults.get(attempt.seq)
             if death is None and (fault is None or fault.content.error.type not in ("timeout", "cancelled", "InDoubt")):
                 self.wrong.append(f"{calls[call].tool_name} is in doubt (attempt {run}.{attempt.seq}) without a kill")
             if how == OPEN and attempt.seq < answered:

@@ -261,6 +261,7 @@ def test_a_doubt_about_a_tool_that_did_says_how_to_settle_it(gesta: Gesta, run_i
     done = gesta("run", "agent.py:sender", "send")
     assert done.exit_code == 5
     assert "`send` was started and left no result: nobody knows whether it happened" in done.stderr
+    assert "\nThe reason: the line went dead\n" in done.stderr
     assert (
         "Find out whether it happened. If it did not, say `failed` below instead of `done`, or `retry`." in done.stderr
     )

@@ -115,6 +115,7 @@ async def test_a_doubt_says_since_when_and_which_process_made_the_attempt() -> N
         one = await read_elsewhere(record, outcome)
         (attempt,) = [entry for entry in await record.read(outcome.run) if entry.kind == "attempt"]
         assert (one.what, one.since, one.effect, one.declared) == ("doubt", attempt.at, "once", True)
+        assert one.why == "the line went dead"
         assert one.process == attempt.content.process  # type: ignore[union-attr]
 
 

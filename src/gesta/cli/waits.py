@@ -136,17 +136,22 @@ def _why(each: Waiting) -> str:  # mypy reports a kind of wait that is missing h
             return f"Waiting until {due}; `gesta work` goes on with it then."
         case "approval":
             refused = [f"An answer to it does not count: {visible(each.refused)}"] if each.refused else []
-            return "\n".join([f"Waiting for approval of {shown(each)} (call {each.call}).", *each.remarks, *refused])
+            asks = f"Waiting for approval of {shown(each)} (call {each.call})."
+            return "\n".join([asks, *_reason(each), *each.remarks, *refused])
         case "doubt":
             text = (IN_DOUBT if each.declared or each.server else UNDECLARED).format(tool=visible(each.tool or ""))
-            settles = _of_server(each)
-            return "\n".join([f"Outcome unknown: {shown(each)} (call {each.call}). {text}", *settles, *each.remarks])
+            unknown = f"Outcome unknown: {shown(each)} (call {each.call}). {text}"
+            return "\n".join([unknown, *_reason(each), *_of_server(each), *each.remarks])
         case "running":
             return (
                 f"{shown(each)} (call {each.call}) may be tried again once its last attempt has ended; its process may "
                 f"still be at work. If that has ended for certain: gesta gone {each.process}"
             )
     assert_never(each.what)
+
+
+def _reason(each: Waiting) -> list[str]:
+    return [f"The reason: {visible(each.why)}"] if each.why else []
 
 
 def _of_server(each: Waiting) -> list[str]:

@@ -95,7 +95,8 @@ class Waiting(Struct, frozen=True):
     remarks: tuple[str, ...] = ()
     """Warnings for the person: characters in the texts that are invisible or that look like other characters."""
     why: str = ""
-    """Why a hook wants a person to be asked; empty if the tool itself needs the approval."""
+    """For an approval: why a hook wants a person to be asked; empty if the tool itself needs the approval. For a doubt:
+    why nobody knows whether it happened, such as the message of `InDoubt`; empty if the process ended."""
     refused: str = ""
     """Why the last answer about the call was rejected; empty if none was rejected."""
     answer_sent_at: datetime | None = None
@@ -171,7 +172,7 @@ def described(waiting: Waiting, run: str, state: RunState) -> Waiting:
     if asked is not None and asked.raises is not None and turn is not None:
         spent = float(getattr(turn.spending.counted, asked.raises))
         waiting = replace(waiting, what="budget", axis=asked.raises, spent=spent)
-    noticed = remarks([waiting.tool or "", waiting.args, waiting.question])
+    noticed = remarks([waiting.tool or "", waiting.args, waiting.question, waiting.why])
     return replace(waiting, remarks=tuple(noticed)) if noticed else waiting
 
 
@@ -185,7 +186,8 @@ def _of_call(call: OpenCall, what: str) -> dict[str, Any]:
     if what == "approval":
         return {**known, "expires": call.expires, "refused": call.refused}
     if what in ("doubt", "running") and last is not None:
-        return {**known, "since": last.at, "process": last.process, "server": last.server}
+        why = last.reason if what == "doubt" else ""
+        return {**known, "since": last.at, "process": last.process, "server": last.server, "why": why}
     return known
 
 

@@ -74,6 +74,8 @@ class Try(Struct):
     """Time at which the attempt began."""
     doubt: str | None = None
     """Type of the error that left the attempt in doubt; `None` if no error did."""
+    reason: str = ""
+    """What that error says, such as the message of `InDoubt`; empty without such an error."""
     over: bool = False
     """Whether the attempt's function has certainly ended."""
     looked: int = 0
@@ -340,6 +342,7 @@ class OpenCall(Struct):
             self.state = content.state
         if type_ != UNKNOWN_END:
             last.doubt, last.child = type_, content.run or ""
+            last.reason = "" if type_ in WAITING else content.error.message
 
 
 def called_agent(calls: Mapping[int, OpenCall], entry: Entry, content: EdgeContent) -> None:

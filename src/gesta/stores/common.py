@@ -55,8 +55,9 @@ def checked(batch: Batch) -> Batch:
             raise ValueError(f"expected entry {run}.{seq} next in the batch, found {row.run}.{row.seq}")
     if batch.prunes and (not batch.rows or any(gone.lease.run == run for gone in batch.prunes)):
         raise ValueError(f"expected an entry in {run!r} that says which other runs go")
-    if any(letter.run != run for letter in batch.mail):
-        raise ValueError(f"expected letters of run {run!r} with its batch, found one of another run")
+    for letter in batch.mail:
+        if letter.run != run:
+            raise ValueError(f"expected letters of run {run!r} with its batch, found one of {letter.run!r}")
     if batch.head and not batch.lease.epoch:
         raise ValueError(f"expected a batch that begins the run {run!r}, which nobody holds, found one after its head")
     if batch.beside and len({each.lease.run for each in batches_of(batch)}) <= len(batch.beside):

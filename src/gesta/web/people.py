@@ -49,6 +49,8 @@ class Shown(Struct, frozen=True):
     wait: Waiting
     visible: Any
     """The arguments or the question, with invisible characters replaced by visible marks."""
+    why: str
+    """The `why` of the wait, likewise."""
     answerable: bool
     until: str
     """If a person cannot answer this wait on the page: a sentence about what makes the turn go on; otherwise empty."""
@@ -84,7 +86,7 @@ def shown(wait: Waiting, said: str) -> Shown:
     """
     asks = wait.what == "question" or wait.args is None
     words = visible(wait.question) if asks else visible_value(msgspec.to_builtins(wait.args))
-    return Shown(wait, words, wait.what in PERSON and wait.answer_sent_at is None, until(wait), said)
+    return Shown(wait, words, visible(wait.why), wait.what in PERSON and wait.answer_sent_at is None, until(wait), said)
 
 
 def until(wait: Waiting) -> str:

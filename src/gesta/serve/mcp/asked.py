@@ -68,7 +68,7 @@ def _form(waiting: Waiting, agent: str) -> ElicitRequestFormParams | None:
             schema = _asked(waiting.schema)
         case _:
             return None
-    text = "\n".join([text, *([visible(waiting.why)] if waiting.why else []), *waiting.remarks])
+    text = "\n".join([text, *([f"The reason: {visible(waiting.why)}"] if waiting.why else []), *waiting.remarks])
     return ElicitRequestFormParams(message=text, requested_schema=schema)
 
 

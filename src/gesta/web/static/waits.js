@@ -25,13 +25,14 @@ export async function waits(place, record) {
 
 /** Return one wait, with the buttons that answer it. `done` is called after the answer. */
 export function card(record, each, by, done, linked = false) {
-  const { wait, visible, said } = each, id = `w${wait.run}-${wait.of}`;
+  const { wait, visible, why, said } = each, id = `w${wait.run}-${wait.of}`;
   const title = { approval: `May ${wait.tool} run?`, doubt: `Did ${wait.tool} happen?`, budget: "May it spend more?", question: "A question" }[wait.what] ?? `It waits: ${wait.what}${wait.tool ? ` of ${wait.tool}` : ""}`;
   const made = el("section", { class: each.answerable ? "wait asks" : "wait asks idle", id, "aria-label": title }, el("h2", {}, title));
   if (linked) made.append(el("p", { class: "small quiet" }, el("a", { href: `/r/${record}/run/${wait.run}#${wait.call ?? wait.of ?? ""}` }, wait.session), wait.effect ? ` · effect ${wait.effect}` : "", wait.expires ? [" · until ", when(wait.expires)] : ""));
   if (linked && said) made.append(el("p", { class: "small" }, `“${said.slice(0, 300)}”`));
-  if (wait.why) made.append(el("p", {}, wait.why));
-  if (wait.what === "doubt") made.append(el("p", {}, "The process ended while this was under way, and nobody knows whether it happened. It is not run again until somebody says so.", wait.declared ? "" : " Its author said nothing about its effect."));
+  const unknown = why ? `Nobody knows whether it happened: ${why.replace(/[.]$/, "")}.` : "The process ended while this was under way, and nobody knows whether it happened.";
+  if (wait.what === "doubt") made.append(el("p", {}, unknown, " It is not run again until somebody says so.", wait.declared ? "" : " Its author said nothing about its effect."));
+  else if (why) made.append(el("p", {}, why));
   if (visible) made.append(el("div", { class: "asked" }, typeof visible === "string" ? text(visible) : shown(visible)));
   for (const remark of wait.remarks) made.append(el("p", { class: "warn" }, remark));
   if (wait.refused) made.append(el("p", { class: "warn" }, wait.refused));

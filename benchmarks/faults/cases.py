@@ -241,7 +241,8 @@ class Case:
         wait_s, (ready, told) = self.lot.uniform(0.05, 0.4), os.pipe()
 
         def write() -> None:
-            file = sqlite3.connect(self.scene.record, isolation_level=None, timeout=5)
+            # The struck process waits for this one, so a strike within its transaction ends without the lock.
+            file = sqlite3.connect(self.scene.record, isolation_level=None, timeout=1)
             with suppress(sqlite3.OperationalError):
                 file.execute("BEGIN IMMEDIATE")
             os.write(told, b".")

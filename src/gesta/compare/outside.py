@@ -111,7 +111,9 @@ def from_outside(entries: Sequence[Entry], entry: Entry) -> bool:
         case ToolResultContent():
             never = content.tool_result == NEVER and entry.causes != (content.call,)  # its child run says so
             return never or by_letter(entries, entry) or by_tool(entry) is not None
-        case RetrievalContent() | EdgeContent() | BudgetContent():
+        case BudgetContent(spent=dict()):  # the code itself settles only a request that was answered
+            return not any(isinstance(cause, int) and _answers(entries, cause) for cause in entry.causes)
+        case RetrievalContent() | EdgeContent():
             return _while_tried(entries, entry)
         case EndContent():
             told = content.error is not None and content.error.type == "orphaned"
@@ -125,6 +127,10 @@ def from_outside(entries: Sequence[Entry], entry: Entry) -> bool:
         case QuestionContent():
             return content.attempt is not None
     return entry.kind is Kind.User and not opens(entries, entry)
+
+
+def _answers(entries: Sequence[Entry], seq: int) -> bool:
+    return entries[seq - 1].kind is Kind.ChatCompletion
 
 
 def _told(content: ToolResultContent) -> bool:

@@ -155,8 +155,8 @@ class Rehearsal:
         acting = msgspec.structs.replace(agent, model=model, tools=tools, instructions=instructing(stage, agent))
         hooks, sources = hooking(stage, agent.hooks), (offered,) if offered.any else ()
         acting = msgspec.structs.replace(acting, hooks=hooks, fallbacks=(), sources=sources, deps=deps)
-        others = [PlayedModel(stage, each.asked()) for each in agent.fallbacks]
-        rest = chained([msgspec.structs.replace(acting, model=each) for each in others])
+        others = [(PlayedModel(stage, each.asked()), each.price) for each in agent.fallbacks]
+        rest = chained([msgspec.structs.replace(acting, model=each, price=price) for each, price in others])
         acting = msgspec.structs.replace(acting, fallbacks=rest)
         while stage.next is not None:
             started, before = stage.done, stage.found
@@ -386,7 +386,7 @@ class Understudy(Turns):
 
     async def call_off(self, live: LiveRun, name: str | None = None) -> list[str]:
         """Return what the child runs left in doubt, as recorded. A replay cancels none: their ends are on record."""
-        return left_below(self._rehearsal.stage.left, live.log.span_seq, name)
+        return left_below(self._rehearsal.stage.settle(live.write), live.log.span_seq, name)
 
     async def _note_change(self, agent: Agent, live: LiveRun) -> None:
         """Write the approvals, answers and cancellations from the inbox into the run.

@@ -27,6 +27,7 @@ from gesta.errors import BrokenRecord, WriteFailed
 from gesta.function_tool.context import Done, NotDone, Unknown
 from gesta.kinds import (
     AttemptContent,
+    BudgetContent,
     ChatCompletionContent,
     Content,
     EdgeContent,
@@ -324,6 +325,19 @@ class Stage:
     def coming(self) -> Content | None:
         """Return the content of the recorded entry that the replay has to write next; `None` at the end."""
         return self.recorded[self.written].content if self.written < len(self.recorded) else None
+
+    def settle(self, write: Callable[..., Entry]) -> Sequence[Entry]:
+        """Write the next recorded entries if they settle what child runs spent. Return the entries not replayed yet.
+
+        Args:
+            write: writes an entry, given its content and its causes.
+        """
+        while self.written < len(self.recorded):
+            entry = self.recorded[self.written]
+            if not isinstance(entry.content, BudgetContent) or not from_outside(self.recorded, entry):
+                break
+            write(entry.content, *entry.causes)
+        return self.left
 
     async def settled(self, attempt: int) -> Any:
         """Return the recorded answer of a tool's `reconcile` function about an attempt: `Done` or `NotDone`.

@@ -104,6 +104,7 @@ def overrun(agent: Agent, state: RunState) -> Overrun | None:
     """Return the limit of the budget that the next request could exceed; `None` if it can exceed none."""
     budget, turn = account(agent.policy.budget, state), state.turn
     assert turn is not None
+    agent = agent.in_place(turn.instead) if turn.instead else agent  # a fallback model has a price of its own
     if budget is None or (budget.usd is None and budget.tokens is None):
         return None
     spending = turn.spending

@@ -191,8 +191,7 @@ async def _call_agent(live: LiveRun, trial: Trial, part: str, agent: Agent, inpu
     part = part or str(await _child_number(live, trial, agent, input))
     children.begun += part.isdecimal()
     name = child_name(call) if part == "1" else f"{child_name(call)}.{part}"
-    usual = part == str(children.begun)  # then the order of the `edge` entries tells the name
-    handed = ChildTask(name, f"{live.log.run}.{call.seq}", input, call.name, attempt, named=not usual)
+    handed = ChildTask(name, f"{live.log.run}.{call.seq}", input, call.name, attempt)
     refuse_deep(live, attempt)
     children.at_work.append(name)
     ended = await hand_over(live, agent, handed)
@@ -278,22 +277,20 @@ class ChildTask(Struct, frozen=True):
     """Name of the tool, or of another part of the run such as a hook, that passes the task on."""
     cause: int
     """Seq of the entry that the task was made from."""
-    named: bool = False
-    """Whether the `edge` entry names the child run. With a budget it always does."""
 
 
 async def hand_over(live: LiveRun, agent: Agent, task: ChildTask) -> Outcome:
     """Run another agent for a task, in a child run, and return its outcome.
 
-    An `edge` entry that names the child run is written before. The amounts that the child run spent are recorded after.
+    An `edge` entry that names the child run is written before. The amounts that the child run spent are recorded after,
+    unless they are on record because the task was passed before.
 
     Raises:
         ChildWaits: the child run cannot continue now, or waits for somebody.
     """
     source = (*live.log.path, task.by)
-    allowance = _allowance(live, task.child)
-    child = task.child if task.named or allowance is not None else None
-    content = EdgeContent(source=list(source), dest=[agent.name], payload=task.input, allowance=allowance, child=child)
+    allowance, dest = _allowance(live, task.child), [agent.name]
+    content = EdgeContent(source=list(source), dest=dest, payload=task.input, allowance=allowance, child=task.child)
     edge = live.write(content, task.cause).seq
     live.absorb()
     handed = Task(
@@ -313,8 +310,8 @@ async def hand_over(live: LiveRun, agent: Agent, task: ChildTask) -> Outcome:
         raise ChildWaits(await live.host.child_run(task.child, live), message_of(failed)) from failed
     if ended.end is None:
         raise ChildWaits(ended.run, "it waits for somebody")
-    spent = returned(edge, allowance, ended.spent)
-    if spent is not None:
+    spent, turn = returned(edge, allowance, ended.spent), live.state.turn
+    if spent is not None and turn is not None and edge in turn.spending.held:
         live.write(spent, edge, (ended.run, ended.end))
     return ended
 

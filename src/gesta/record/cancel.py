@@ -6,22 +6,27 @@ of the child run (the right to write the run). Then a letter (a message) is sent
 ends the turn at its next step.
 
 A call is in doubt if nobody knows whether it had its effect. The parent run has to know of each doubt in the runs below
-it, so that a person is asked before it makes such a call again. So each run is ended after the runs below it.
+it, so that a person is asked before it makes such a call again. So each run is ended after the runs below it. Then the
+costs of the ended runs are settled in the account of the parent run.
 """
 
 from collections.abc import Sequence
+from typing import TypeGuard
 
 from msgspec.structs import replace
 
 from gesta.codec.rows import encode_content
+from gesta.decide.budget import returned
+from gesta.entry import Cause
 from gesta.errors import RunHeld
-from gesta.kinds import EndContent, Error, SignalContent
-from gesta.log.journal import Clock, Journal
+from gesta.kinds import BudgetContent, EndContent, Error, Kind, SignalContent
+from gesta.log.journal import Clock, Journal, read
 from gesta.perform.execution import LiveRun
 from gesta.record.leases import Leases
 from gesta.record.waits import last_end, state_of
+from gesta.state.account import Spending
 from gesta.state.opening import close_orphans
-from gesta.store import Letter, RunRow
+from gesta.store import Letter, RunRow, Store
 
 
 async def cancel_below(leases: Leases, clock: Clock, live: LiveRun, name: str | None = None) -> list[str]:
@@ -30,7 +35,47 @@ async def cancel_below(leases: Leases, clock: Clock, live: LiveRun, name: str | 
     rows = await leases.store.runs(live.state.opened.session)
     if name is not None:
         rows = [row for row in rows if row.parent_run != live.log.run or f"{row.name}.".startswith(f"{name}.")]
-    return sorted(await _Ending(leases, clock, rows, live.log.run).below(live.log.run))
+    doubts = sorted(await _Ending(leases, clock, rows, live.log.run).below(live.log.run))
+    live.absorb()
+    if live.state.turn is not None:
+        for spent, end in await _costs(leases.store, live.state.turn.spending, live.log.run, rows):
+            live.write(spent, spent.of, end)
+        live.absorb()
+    return doubts
+
+
+async def _costs(
+    store: Store, spending: Spending, run: str, rows: Sequence[RunRow]
+) -> list[tuple[BudgetContent, Cause]]:
+    """Return the costs of child runs that have ended, and are not settled in the account of their parent run yet.
+
+    Each cost is a `budget` entry's content. With it comes the `end` entry of the child run, which is a cause of that
+    entry. Without an `edge` entry to settle, nothing is read.
+
+    Args:
+        spending: the account of the parent run's turn.
+        run: id of the parent run.
+        rows: the child runs to look at, among other runs.
+    """
+    found = list[tuple[BudgetContent, Cause]]()
+    for row in rows if spending.held.keys() & spending.edges.keys() else ():
+        if row.parent_run != run:
+            continue
+        head, _ = await store.head(row.run)
+        last = await read(store, row.run, head - 1)
+        task = await read(store, row.run, last[0].span, last[0].span + 1) if last and last[0].kind == Kind.End else []
+        edges = [seq for each in task for run_, seq in filter(_elsewhere, each.causes) if run_ == run]
+        edges += [spending.children[row.name]] if row.name in spending.children else []
+        edge = next((each for each in edges if each in spending.held and each in spending.edges), None)
+        turn = (await state_of(store, row.run)).turn if edge is not None else None
+        if edge is not None and turn is not None and turn.end is not None:
+            spent = returned(edge, spending.edges[edge].allowance, turn.spending.spent(turn.requests))
+            found += [(spent, (row.run, turn.end))] if spent is not None else []
+    return found
+
+
+def _elsewhere(cause: Cause) -> TypeGuard[tuple[str, int]]:
+    return isinstance(cause, tuple)
 
 
 class _Ending:
@@ -74,6 +119,8 @@ class _Ending:
             if state.turn is None or not state.open:
                 return doubts
             journal, begin = Journal(self.leases.store, lease, self.clock), state.turn.begin
+            for spent, ended in await _costs(self.leases.store, state.turn.spending, run, self.rows):
+                journal.write(spent, begin, (spent.of, ended))
             close_orphans(journal, state)
             signal = journal.write(SignalContent(name="cancel", by=by), begin)
             error = Error(type="cancelled", message=f"cancelled by {by}")

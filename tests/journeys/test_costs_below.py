@@ -1,0 +1,170 @@
+"""What the runs below a turn cost counts in the turn once: however they end, and however often they are called."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
+
+import pytest
+from msgspec import structs
+
+import gesta
+from gesta.address import Record
+from gesta.compare.replaying import replay_run
+from gesta.entry import fold
+from gesta.errors import ModelFault
+from gesta.hooks import Hooks
+from gesta.policy import Compact, Retry
+from gesta.views.overview import OverviewView, totals
+
+USAGE = {"prompt_tokens": 80, "completion_tokens": 20}
+Play = Callable[[Record, gesta.Agent], Awaitable[gesta.Outcome]]
+
+
+class Cents:
+    """A cent for each token out."""
+
+    dated = "cents of 2026"
+
+    def usd(self, usage: dict[str, Any]) -> float | None:
+        return 0.01 * int(usage["completion_tokens"])
+
+
+@gesta.tool(effect="once", approval=True)
+def pay() -> str:
+    """Pay."""
+    return "paid"
+
+
+def priced(name: str, *tools: Any, first: Any = "Done.", **more: Any) -> gesta.Agent:
+    """An agent that makes one call and then answers, for 20 cents a reply."""
+
+    def think(messages: list[Any], _header: Any) -> Any:
+        called = messages[-1]["role"] == "tool" or isinstance(first, str)
+        return gesta.reply("Done.", usage=USAGE) if called else gesta.reply(calls=[first], usage=USAGE)
+
+    more = {"price": Cents(), "settings": {"max_tokens": 50}, "tools": list(tools), **more}
+    return gesta.Agent(name, model=gesta.function(think), **more)
+
+
+def bounded(agent: gesta.Agent, budget: gesta.Budget | None, **policy: Any) -> gesta.Agent:
+    return structs.replace(agent, policy=gesta.Policy(budget=budget, **policy))
+
+
+WAITER = priced("waiter", pay, first=gesta.call("pay"))
+"""An agent that has cost 20 cents when it waits for a person."""
+
+
+@pytest.fixture
+async def record() -> AsyncIterator[Record]:
+    async with gesta.open() as opened:
+        yield opened
+
+
+async def agrees(record: Record, outcome: gesta.Outcome, agent: gesta.Agent, usd: float) -> None:
+    """The outcome, the overview and a replay say what the turn cost."""
+    runs = {row.run: await record.read(row.run) for row in await record.store.runs()}
+    assert outcome.usd == pytest.approx(usd)
+    assert totals(fold(OverviewView(), runs[outcome.run]))["usd"] == pytest.approx(usd)
+    assert (await replay_run(runs, outcome.run, agent)).first is None
+    assert await record.verify() == []
+
+
+async def cancelled(record: Record, agent: gesta.Agent) -> gesta.Outcome:
+    run = (await record.run(agent, "Go.", session="s")).run
+    await record.cancel("s", by="ann")
+    return await record.resume(run, agent)
+
+
+async def called(record: Record, agent: gesta.Agent) -> gesta.Outcome:
+    return await record.run(agent, "Go.", session="s")
+
+
+def by_tool() -> gesta.Agent:
+    return priced("boss", WAITER.as_tool(), first=gesta.call("waiter", task="Pay."))
+
+
+def by_programs() -> gesta.Agent:
+    async def below(verbs: gesta.Verbs, text: str) -> str:
+        return (await verbs.call(WAITER, text, "pay")).text
+
+    async def above(verbs: gesta.Verbs, text: str) -> str:
+        await verbs.call(priced("other"), text, "other")
+        return (await verbs.call(gesta.Agent("below", program=below), text, "below")).text
+
+    return gesta.Agent("above", program=above)
+
+
+def by_hook() -> gesta.Agent:
+    async def leave(_answer: str, context: gesta.Context) -> None:
+        judge = asyncio.create_task(context.call(WAITER, "Is it paid?"))
+        await asyncio.wait([judge])
+        judge.exception()
+
+    return priced("judged", hooks=Hooks(answer=leave))
+
+
+@pytest.mark.parametrize("budget", [gesta.Budget(usd=10.0), gesta.Budget()], ids=["bounded", "unbounded"])
+@pytest.mark.parametrize(
+    ("made", "play", "usd"), [(by_tool, cancelled, 0.4), (by_programs, cancelled, 0.4), (by_hook, called, 0.4)]
+)
+async def test_what_a_run_spent_that_is_called_off_counts_above_and_its_rest_comes_back(
+    record: Record, made: Callable[[], gesta.Agent], play: Play, usd: float, budget: gesta.Budget
+) -> None:
+    agent = bounded(made(), budget)
+    await agrees(record, await play(record, agent), agent, usd)
+
+
+async def test_a_summary_that_waits_for_a_person_takes_no_more_of_the_budget_than_it_cost(record: Record) -> None:
+    compact = Compact(at_tokens=60, keep_turns=1, by=WAITER)
+    agent = bounded(priced("talker"), gesta.Budget(usd=1.5), compact=compact)
+    for _ in range(2):
+        await record.run(agent, "Good morning. " * 20, session="s")
+    outcome = await record.run(agent, "Good night. " * 20, session="s")
+    assert (outcome.answer, outcome.usd) == ("Done.", pytest.approx(0.4))
+
+
+@pytest.mark.parametrize("budget", [gesta.Budget(usd=10.0), None], ids=["bounded", "none"])
+async def test_an_agent_that_ended_and_is_called_again_after_a_wait_costs_once(
+    record: Record, budget: gesta.Budget | None
+) -> None:
+    kept = bounded(priced("one"), gesta.Budget()), bounded(WAITER, gesta.Budget())
+
+    @gesta.tool(effect="pure")
+    async def both(context: gesta.Context) -> str:
+        """Call two agents."""
+        return "".join([(await context.call(agent, "Go.")).answer or "" for agent in kept])
+
+    agent = bounded(priced("boss", both, first=gesta.call("both")), budget)
+    run = (await record.run(agent, "Go.", session="s")).run
+    await record.approve("s", by="ann")
+    outcome = await record.resume(run, agent)
+    below, own = 0.2 + 0.4, 0.4 if budget is not None else 0.0
+    assert outcome.spent is not None
+    assert outcome.spent.counted_usd == pytest.approx(below + own)
+    assert totals(fold(OverviewView(), await record.read(run)))["usd"] == pytest.approx(below + own)
+
+
+async def test_a_fallback_is_asked_only_where_its_own_price_fits_the_budget(record: Record) -> None:
+    def busy(_messages: list[Any], _header: Any) -> Any:
+        raise ModelFault("overloaded", "no capacity", http_status=529)
+
+    look = gesta.tool(lambda: "seen", name="look", effect="pure")
+    calls = [gesta.reply(calls=[gesta.call("look")], usage=USAGE) for _ in range(9)]
+    made = gesta.Agent("desk", model=gesta.function(busy, name="busy"), fallbacks=[gesta.scripted(*calls)])
+    made = structs.replace(made, tools=[look], price=Cents(), settings={"max_tokens": 1})
+    agent = bounded(made, gesta.Budget(usd=0.25, request_usd=0.1), retry=Retry(tries=1))
+    outcome = await record.run(agent, "Look.", session="s")
+    assert outcome.spent is not None
+    assert (outcome.reason, outcome.spent.counted_usd) == ("budget", pytest.approx(0.2))
+    entries = await record.read(outcome.run)
+    assert (await replay_run({outcome.run: entries}, outcome.run, agent)).first is None
+
+
+async def test_a_run_with_a_budget_is_replayed_past_a_request_that_was_refused(record: Record) -> None:
+    model = gesta.scripted(gesta.fault("503"), gesta.reply("Hi.", usage=USAGE))
+    agent = bounded(
+        gesta.Agent("desk", model=model, price=Cents(), settings={"max_tokens": 50}),
+        gesta.Budget(usd=5),
+        retry=Retry(first_wait_s=0),
+    )
+    await agrees(record, await record.run(agent, "Hello.", session="s"), agent, 0.2)

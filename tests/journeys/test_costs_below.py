@@ -9,6 +9,7 @@ from msgspec import structs
 
 import gesta
 from gesta.address import Record
+from gesta.compare.forks import Fork, fork, go_on
 from gesta.compare.replaying import replay_run
 from gesta.entry import fold
 from gesta.errors import ModelFault
@@ -143,6 +144,30 @@ async def test_an_agent_that_ended_and_is_called_again_after_a_wait_costs_once(
     assert outcome.spent is not None
     assert outcome.spent.counted_usd == pytest.approx(below + own)
     assert totals(fold(OverviewView(), await record.read(run)))["usd"] == pytest.approx(below + own)
+
+
+@pytest.mark.parametrize("waited", [True, False])
+async def test_the_runs_below_a_fork_are_allotted_and_counted_and_those_below_its_base_are_not(
+    record: Record, waited: bool
+) -> None:
+    agents = (priced("one"), WAITER) if waited else (priced("one"), priced("two"))
+
+    @gesta.tool(effect="pure" if waited else "once")
+    async def both(context: gesta.Context) -> str:
+        """Call two agents."""
+        return "".join([(await context.call(agent, "Go.")).answer or "" for agent in agents])
+
+    agent = bounded(priced("boss", both, first=gesta.call("both")), gesta.Budget(usd=10.0))
+    run = (await record.run(agent, "Go.", session="s")).run
+    entries = await record.read(run)
+    last = next(each.seq for each in reversed(entries) if each.kind == ("fault" if waited else "edge"))
+    made = await fork(record, await record.find(run), Fork(at=last))
+    outcome = await go_on(record, made, agent)
+    while outcome.waiting:
+        await record.approve(outcome.waiting[0], by="ann")
+        outcome = await record.resume(made.run, agent)
+    shared, below = 0.2 + 0.2, 0.2 + 0.4 if waited else 0.0
+    assert outcome.usd == pytest.approx(shared + below + 0.2)
 
 
 async def test_a_fallback_is_asked_only_where_its_own_price_fits_the_budget(record: Record) -> None:

@@ -132,6 +132,16 @@ class Spending(Struct):
                 given = amount({self.axis: value})
                 self.asked, self.more, self.refused = None, self.more + given, given == Amount()
 
+    def forked(self) -> None:
+        """Forget the child runs of the base that a tool call or a hook started: a fork has child runs of its own.
+
+        What they spent stays counted, as far as it was settled.
+        """
+        for edge in self.children.values():
+            self.held.pop(edge, None)
+            del self.edges[edge]
+        self.children.clear()
+
     def _hand(self, edge: int, handed: ChildEdge) -> None:
         """Add the `edge` entry with the seq `edge`, and reserve the allowance of the child run that it starts.
 

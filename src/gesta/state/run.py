@@ -168,6 +168,7 @@ def _fold_begin(state: RunState, entry: Entry, content: BeginContent) -> None:
 def _fork(state: RunState) -> None:
     """Remove approvals and `retry` verdicts from all calls, so that a fork repeats no effect of its base run."""
     state.moved = ""
+    (state.turn.spending if state.turn is not None else Spending()).forked()
     for seq in [seq for call in state.calls.values() for seq in call.forked()]:
         state.questions.pop(seq, None)
 
@@ -183,8 +184,7 @@ def _fold_end(state: RunState, entry: Entry, content: EndContent) -> None:
         state.questions.clear()
         state.turn.doubts, state.turn.null = tuple(content.doubts or ()), content.null is True
         state.turn.error, state.turn.end, state.turn.value = content.error, entry.seq, content.state
-        given = state.turn.null or content.state is not None
-        if given and content.status == "success" and state.turn.assistant is None:
+        if (state.turn.null or content.state is not None) and content.status == "success" and not state.turn.assistant:
             state.turn.text = given_text(content.state)
     else:
         state.doubtful.update(content.doubts or ())  # doubts of a run that a step called

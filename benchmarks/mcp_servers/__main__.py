@@ -30,7 +30,8 @@ from msgspec import Struct, field
 import gesta
 from benchmarks.mcp_servers.launch import NO_HTTP, NO_SERVER
 from gesta.bridges.mcp.spec import NEWEST, OLDER
-from gesta.kinds import QuestionContent, RequestHeaderContent, ToolResultContent
+from gesta.entry import Entry
+from gesta.kinds import QuestionContent, RequestHeaderContent, ToolCallContent, ToolResultContent
 
 LAUNCH = Path(__file__).with_name("launch.py")
 PLACES = ("servers/*/*/server.py", "servers/*lowlevel/*/__main__.py", "snippets/servers/**/*.py")
@@ -62,17 +63,18 @@ GIVEN: dict[str, Any] = {
 """Arguments of a tool, or values of one argument, where an arbitrary value that fits the schema does not work."""
 PATIENCE = 5
 """Number of questions of one call after which the person declines."""
-WITHIN = r"elicitation|snippets/servers/sampling|stories/sampling|everything|refund|dual_era|tool_progress"
+WITHIN = r"elicitation|stickynotes|snippets/servers/sampling|stories/sampling|everything|refund|dual_era|tool_progress"
 """Servers that are also tried with the protocol of 2025-11-25, most of them because they ask during a call."""
 FAILS = [
     ("error_handling|everything", "", "error_handling|restricted", "Error executing|this tool is gated"),
     ("everything", "", "list_roots|multiple_inputs", "roots/list is not supported here"),
     ("everything", "", "required_result_capabilities", "a call may ask a person 25 times"),
     ("everything", OLDER, "input_required|get_prompt", "returned an invalid result"),
-    ("elicitation|sampling", NEWEST, "", "no back-channel"),
+    ("elicitation|sampling|stickynotes", NEWEST, "", "no back-channel"),
     ("roots", "", "show_roots", "no back-channel"),
     ("snippets/servers/elicitation", "", "connect_service", "A person did not open the page"),
     ("pagination|standalone", "", "read_resource", "Method not found"),
+    ("subscriptions", "", "read_resource", "Error creating resource from template note://1"),
     ("desktop", "", "read_resource", "Error reading resource dir://desktop"),
     ("binary_resources", "", "", "No such file or directory: 'logo.png'"),
     ("embedded_resource|prompt_embedded|tool_errors", "", "", "codec can't decode|at least 3 characters|No such file"),
@@ -194,11 +196,12 @@ async def drive(row: Row, source: Any) -> None:
         row.sampled = sum("sampling" in each.name for each in await record.store.runs("s"))
     if outcome.answer != "Done.":
         row.odd.append(f"the turn ended {outcome.reason}: {outcome.error}")
-    count(row, [each.content for each in entries])
+    count(row, entries)
 
 
-def count(row: Row, contents: Sequence[Any]) -> None:
+def count(row: Row, entries: Sequence[Entry]) -> None:
     """Fill the row with counts of what is on record."""
+    contents = [each.content for each in entries]
     headers = [each for each in contents if isinstance(each, RequestHeaderContent)]
     row.asked = sum(isinstance(each, QuestionContent) for each in contents)
     row.lists = len(headers)
@@ -208,7 +211,10 @@ def count(row: Row, contents: Sequence[Any]) -> None:
     row.resources = sum(name.endswith("_read_resource") for name, _ in named)
     row.prompts = sum(name.endswith("_get_prompt") for name, _ in named)
     results = [each for each in contents if isinstance(each, ToolResultContent)]
-    for (name, args), result in zip(named, results, strict=False):
+    calls = {each.seq: each.content for each in entries if isinstance(each.content, ToolCallContent)}
+    for result in results:
+        call = calls[result.call or 0]
+        name, args = call.tool_name, call.tool_args
         row.attached += bool(result.document)
         if result.outcome == "ok":
             row.ok += 1

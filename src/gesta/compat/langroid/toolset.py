@@ -316,7 +316,7 @@ class Toolset:
         return waiting if inspect.iscoroutinefunction(method) else call
 
     def _tool(self, cls: type[ToolForm], *, in_text: bool) -> Tool:
-        """Return the `Tool` for a class, with examples if `in_text`; the same object until a part of it changes."""
+        """Return the `Tool` of a class, the same until the class or its handler changes; `in_text` adds examples."""
         name = facts_of(cls).name
         word = cls._handler or name
         if name in self._handlers and {word, f"{word}_async"} & vars(self).keys():  # the program replaced the handler

@@ -337,7 +337,14 @@ class Retold:
 
 
 def fits(calls: Mapping[int, Waits], call_id: str | None, name: str, args: Any, *, loose: bool) -> int | None:
-    """Return the seq of the call in `calls` that a tool ran; `None` if no call fits. See `Retold.match`."""
+    """Return the seq of the call in `calls` that a result belongs to; `None` if no call fits.
+
+    Args:
+        call_id: id of the call, as the result names it. A call with this id comes before all others.
+        name: name of the tool; next comes a call of this tool with equal arguments.
+        args: arguments with which the tool ran.
+        loose: whether, last of all, any call of the tool fits.
+    """
     told, every = args_digest(args), calls.items()
     found = [
         *(seq for seq, call in every if call_id is not None and call.id == call_id),

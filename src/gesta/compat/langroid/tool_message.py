@@ -92,7 +92,7 @@ class ToolForm:
 
     @classmethod
     def arguments_read(cls, args: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the arguments of a call as a dict. A subclass overrides this to convert them, as for XML."""
+        """Return the arguments of a call for the fields of this class; `XMLToolMessage` converts its texts to numbers."""
         return dict(args)
 
     @classmethod

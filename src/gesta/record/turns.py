@@ -243,7 +243,7 @@ class Turns:
         return ended
 
     async def _serve(self, agent: Agent, live: LiveRun) -> Outcome | None:
-        """Run a turn for each message in the inbox, until a turn waits. Return its outcome; `None` if each turn ended."""
+        """Run a turn for each message in the inbox until one waits. Return its outcome; `None` if all turns ended."""
         for letter, content in await letters(self.store, live.log.run):
             opened = live.state.opened
             if opened is None or not is_message(letter) or not isinstance(content, UserContent):

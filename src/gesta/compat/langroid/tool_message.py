@@ -92,7 +92,7 @@ class ToolForm:
 
     @classmethod
     def arguments_read(cls, args: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the arguments of a call for the fields of this class; `XMLToolMessage` converts its texts to numbers."""
+        """Return the arguments of a call for the fields of the class; `XMLToolMessage` makes numbers of its texts."""
         return dict(args)
 
     @classmethod

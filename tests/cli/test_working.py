@@ -18,6 +18,8 @@ from gesta.kinds import AnswerContent
 pytestmark = pytest.mark.sample(2, over="parent")
 
 PROGRAMS = """
+import sys
+
 import anyio
 import gesta
 from gesta.errors import LeaseLost
@@ -66,6 +68,15 @@ async def long() -> str:
 
 
 bad, lost, good, counted = (gesta.Agent(each.__name__, program=each) for each in (bad, lost, good, counted))
+@gesta.tool(effect="once")
+async def pay() -> str:
+    "Pay, once a line is to be read."
+    print("begun", flush=True)
+    await anyio.to_thread.run_sync(sys.stdin.readline)
+    return "paid"
+
+
+payer = gesta.Agent("payer", gesta.scripted(gesta.call("pay"), "Paid."), tools=[pay])
 slow = gesta.Agent("slow", gesta.scripted(gesta.call("long"), "Never."), tools=[long])
 """
 
@@ -171,7 +182,27 @@ def test_ctrl_c_says_what_is_still_at_work_and_ends():
         said = work.stderr.read()
     assert work.returncode == 0
     assert "Stopping: 1 turn at work. Ctrl-C again ends at once.\n" in said
+    assert said.endswith("1 turn left open, for the next worker.\n")
     assert "Traceback" not in said
+
+
+@pytest.mark.usefixtures("runs")
+@pytest.mark.parametrize("ignored", [False, True], ids=["alone", "in the background of a script"])
+def test_sigterm_sees_a_payment_through_as_ctrl_c_does(gesta: Gesta, ignored: bool):
+    code = "from gesta.cli import main; main()"
+    if ignored:  # as a shell does for what it starts by `&`
+        code = f"import signal; signal.signal(signal.SIGINT, signal.SIG_IGN); {code}"
+    words = [sys.executable, "-c", code, "run", "programs.py:payer", "Go.", "--session", "p"]
+    pipes = {"stdin": subprocess.PIPE, "stderr": subprocess.PIPE, "stdout": subprocess.DEVNULL, "text": True}
+    with subprocess.Popen(words, **pipes, env=os.environ | {"PYTHONUNBUFFERED": "1"}) as run:  # type: ignore[call-overload]
+        assert any("begun" in line for line in run.stderr)
+        run.send_signal(signal.SIGTERM)
+        said = run.communicate("go on\n")[1]
+    assert "Go on with: gesta resume" in said
+    assert run.returncode == 130
+    assert '"paid"' in gesta("log", "p", "--json").stdout
+    done = anew("work", "programs.py:payer", "--once")
+    assert "answered: Paid." in done.stderr, "it was neither lost nor made again"
 
 
 @pytest.mark.usefixtures("runs")

@@ -1,12 +1,14 @@
 """The command line `gesta`. Each command is one dataclass of options and one function. `main` runs a command."""
 
 import os
+import signal
 import sys
 import threading
 from copy import copy
 from io import TextIOWrapper
 from pathlib import Path
 from traceback import format_exc
+from types import FrameType
 from typing import TYPE_CHECKING
 
 from gesta.cli.talk import Screen, harmless
@@ -49,6 +51,7 @@ def application(verb: str | None = None) -> "Typer":
 
 def main() -> None:
     """Run the command line with the arguments of this process, and exit with the exit code of the command."""
+    heed_termination()
     for name in ("stdin", "stdout", "stderr"):
         if getattr(sys, name) is None:  # the calling process has closed it
             setattr(sys, name, Path(os.devnull).open("r" if name == "stdin" else "w"))  # noqa: SIM115 - as long as we live
@@ -76,6 +79,24 @@ def main() -> None:
     finally:
         for screen in screens:
             screen.end()
+
+
+def heed_termination() -> None:
+    """Make SIGTERM, by which systemd and containers stop a program, act like Ctrl-C: a tool at work is seen through."""
+    if signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
+        return
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN and hasattr(signal, "pthread_sigmask"):
+        # in the background of a shell script: Ctrl-C still does not reach us, but asyncio prepares for it
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGTERM, _interrupt)
+
+
+def _interrupt(_: int, frame: FrameType | None) -> None:
+    stop = signal.getsignal(signal.SIGINT)  # asyncio's own, while an event loop is running
+    if not callable(stop):
+        raise KeyboardInterrupt
+    stop(signal.SIGINT, frame)
 
 
 def leave(code: int | str | None) -> None:

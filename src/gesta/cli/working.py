@@ -23,7 +23,7 @@ MOST = 500
 
 
 def work(options: WorkOptions) -> int:
-    """Resume runs that are due, until Ctrl-C or, with --once, until no run is due. Returns the exit code.
+    """Resume runs that are due, until Ctrl-C, SIGTERM or, with --once, until no run is due. Returns the exit code.
 
     Raises:
         WriteFailed: with --once, the record cannot be read.
@@ -44,7 +44,10 @@ def work(options: WorkOptions) -> int:
         print(file=sys.stderr)
     if work.unread:
         return BROKEN_PIPE
-    say(f"{count(work.done, 'turn')} went on." if work.done else "Nothing was due.")
+    if work.left:
+        say(f"{count(work.left, 'turn')} left open, for the next worker.")
+    if work.done or not work.left:
+        say(f"{count(work.done, 'turn')} went on." if work.done else "Nothing was due.")
     return FAILED if options.once and work.failures else ANSWERED
 
 
@@ -55,6 +58,8 @@ class _Work:
         self._options, self._out = options, sys.stdout
         self.done = 0
         self.failures = 0
+        self.left = 0
+        """Number of turns that were at work when the command was stopped."""
         self.unread = False
         """Whether nobody reads the output any more, so that the command stops."""
         self._scope: anyio.CancelScope | None = None
@@ -88,6 +93,7 @@ class _Work:
 
     def stopping(self, turns: int) -> None:
         """Print that the command is stopping, if turns are still running."""
+        self.left = turns
         if turns and not self.unread:
             say(f"\nStopping: {count(turns, 'turn')} at work. Ctrl-C again ends at once.")
 

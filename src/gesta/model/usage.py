@@ -93,13 +93,20 @@ def tokens(usage: Mapping[str, Any] | None) -> Tokens | None:
 
 def _first(usage: Mapping[str, Any], *names: str) -> int | None:
     """Return the first valid count among the members of `usage` with these names; `None` if no such member is valid."""
-    counts = (usage.get(name) for name in names)
-    return next((count for count in counts if type(count) is int and 0 <= count < MAX_COUNT), None)
+    for name in names:
+        count = usage.get(name)
+        if type(count) is int and 0 <= count < MAX_COUNT:
+            return count
+    return None
 
 
 def _inside(usage: Mapping[str, Any], groups: tuple[str, ...], *names: str) -> int | None:
-    inner = next((found for group in groups if isinstance(found := usage.get(group), dict)), {})
-    return _first(inner, *names)
+    """Return the first valid count among the members `names` of the first object among the members `groups`."""
+    for group in groups:
+        inner = usage.get(group)
+        if isinstance(inner, dict):
+            return _first(inner, *names)
+    return None
 
 
 def _all(usage: Mapping[str, Any], names: tuple[str, ...], beside: tuple[str, ...]) -> int | None:
@@ -107,5 +114,8 @@ def _all(usage: Mapping[str, Any], names: tuple[str, ...], beside: tuple[str, ..
 
     Return `None` if no member of `names` is a valid count.
     """
-    first = _first(usage, *names) if names else 0
-    return None if first is None else first + sum(_first(usage, name) or 0 for name in beside)
+    count = _first(usage, *names) if names else 0
+    if count is not None:
+        for name in beside:
+            count += _first(usage, name) or 0
+    return count

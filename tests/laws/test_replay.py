@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import anyio
+import anyio.lowlevel
 import msgspec
 import pytest
 from hypothesis import given
@@ -30,6 +31,7 @@ from gesta.kinds import (
     ToolCallContent,
     UserContent,
 )
+from gesta.store import Letter
 from gesta.stores.memory import MemoryStore
 
 
@@ -128,3 +130,40 @@ def test_a_changed_call_is_named_at_its_entry_with_its_path(script: list[Any], d
         assert found.first.difference.before == "odd"
 
     anyio.run(main)
+
+
+class Distant(MemoryStore):
+    """A store that takes a while to read an inbox, as a server does."""
+
+    async def inbox(self, run: str) -> list[Letter]:
+        for _ in range(3):
+            await anyio.lowlevel.checkpoint()
+        return await super().inbox(run)
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("store", [MemoryStore, Distant])
+@pytest.mark.parametrize("first", ["call", "notes"])
+async def test_notes_and_questions_beside_a_step_are_replayed_in_the_order_of_the_record(
+    store: type[MemoryStore], first: str
+) -> None:
+    async def program(verbs: gesta.Verbs, text: str) -> str:
+        async def notes() -> None:
+            verbs.pick("way", ["fast", "slow"])
+            verbs.now("begun")
+            await verbs.ask("ok", "May I?")
+
+        async with anyio.create_task_group() as group:
+            if first == "notes":
+                group.start_soon(notes)
+            group.start_soon(verbs.call, gesta.Agent("helper", gesta.scripted("Helped.")), text, "help")
+            if first == "call":
+                group.start_soon(notes)
+        return "Done."
+
+    acting, record = gesta.Agent("boss", program=program), Record(store(), address.bind)
+    run = (await record.run(acting, "Go.", session="s")).run
+    await record.answer("s", "yes", by="ann")
+    assert (await record.resume(run, acting)).answer == "Done."
+    found = await replay_run({row.run: await record.read(row.run) for row in await record.store.runs()}, run, acting)
+    assert found.first is None, described(found)

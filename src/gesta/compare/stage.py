@@ -17,6 +17,7 @@ from typing import Any, TypeGuard
 
 import anyio
 import msgspec
+from anyio.lowlevel import checkpoint
 
 from gesta.codec.blobs import Blobs
 from gesta.codec.rows import encode_content, from_row, to_row
@@ -41,6 +42,7 @@ from gesta.log.journal import Journal
 from gesta.models.replay import Recorded, recorded
 from gesta.perform.late import LATE
 from gesta.state.calls import UNSETTLED
+from gesta.state.steps import NOTE_NAME
 from gesta.store import Batch, BlobRow, Foreign, Info, Lease, Letter, QueryBounds, RunRow, Table, TransactionalEffect
 
 GATE = 50  # number of times to look for the next entry while nothing else happens
@@ -232,7 +234,15 @@ class Stage:
         return False
 
     async def inbox(self, run: str) -> list[Letter]:
-        """Return the next recorded entries as letters, up to the first entry that did not arrive as a letter."""
+        """Return the next recorded entries as letters, up to the first entry that did not arrive as a letter.
+
+        Before that, other tasks of a program write their notes that come next: a store takes longer to read an inbox.
+        """
+        for _ in range(GATE // 2):
+            coming = self.recorded[self.written : self.written + 1]
+            if not any(NOTE_NAME in (each.annotations or ()) for each in coming):
+                break
+            await checkpoint()
         found: list[Letter] = []
         for entry in self.recorded[self.written :]:
             if not by_letter(self.recorded, entry):

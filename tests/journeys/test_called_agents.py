@@ -9,6 +9,7 @@ from anyio.lowlevel import checkpoint
 
 import gesta
 from gesta.compare.replaying import replay_run
+from gesta.perform import child
 from gesta.record.record import Record
 
 Call = Callable[[str], Any]
@@ -123,6 +124,18 @@ async def test_a_tool_that_asks_something_else_in_its_next_attempt_begins_no_oth
     assert (outcome.reason, desk.paid) == ("answered", [])
     assert f"an attempt before this one asked the agent '{agent}' '{text or 'order 7'}'" in result
     assert f"expected the same, got the agent '{other}' and '{changed or 'order 7'}'" in result
+
+
+async def test_a_call_beside_others_is_refused_once_no_other_task_takes_the_run_that_began(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(child, "HELD_S", 0.0)
+    desk = Desk(lambda tries, call: at_once(call, "payer" if tries == 1 else "payer:order 8"), "pay")
+    async with gesta.open() as record:
+        outcome, result = await finished(record, desk)
+        assert len(await record.store.runs()) == 2
+    assert (outcome.reason, desk.paid) == ("answered", [])
+    assert "an attempt before this one asked the agent 'payer' 'order 7'" in result
 
 
 @pytest.mark.parametrize("how", ["tool", "sub-agent", "program"])

@@ -1082,3 +1082,34 @@ async def test_a_doubt_that_was_settled_after_its_turn_ended_asks_for_no_approva
         last = await record.run(agent, "Pay two.", session="s")
         assert (last.reason, last.answer) == ("answered", "Two.")
         gate.set()
+
+
+@pytest.mark.parametrize(
+    ("errors", "read"),
+    [
+        ([ValueError("no shop 17")], "ValueError: no shop 17"),
+        ([gesta.ToolError("Ask for the city.")], "Ask for the city."),
+        ([ValueError("no shop 17"), KeyError("city")], "ExceptionGroup: ValueError: no shop 17; KeyError: 'city'"),
+        ([ExceptionGroup("", [OSError()]), ValueError("no")], "ExceptionGroup: OSError; ValueError: no"),
+    ],
+)
+async def test_the_model_reads_what_the_tasks_of_a_tool_raised(errors: list[Exception], read: str) -> None:
+    def look() -> str:
+        """Look."""
+        raise ExceptionGroup("unhandled errors in a TaskGroup", errors)
+
+    agent = acting(gesta.call("look"), "ok", tools=[gesta.tool(look, effect="pure")])
+    async with gesta.open() as record:
+        outcome = await record.run(agent, "go")
+        (result,) = found(await record.read(outcome.run), ToolResultContent)
+    assert result.tool_result == read
+
+
+async def test_a_doubt_in_a_task_of_a_tool_says_why() -> None:
+    def pay() -> str:
+        """Pay."""
+        raise ExceptionGroup("unhandled errors in a TaskGroup", [gesta.InDoubt("the bank did not answer")])
+
+    async with gesta.open() as record:
+        outcome = await record.run(acting(gesta.call("pay"), "ok", tools=[gesta.tool(pay, effect="once")]), "go")
+    assert [(each.what, each.why) for each in outcome.waiting] == [("doubt", "the bank did not answer")]

@@ -32,7 +32,7 @@ def result_of(returned: Returned, tool: Tool | None, call: int) -> ToolResultCon
         tool: the tool; `None` if the agent does not have it any more.
         call: seq of the tool call.
     """
-    failure = returned.failure
+    failure = _one(returned.failure) if returned.failure is not None else None
     if isinstance(returned.value, DocumentedResult):
         told = returned.value
         content = ToolResultContent(tool_result=plain(told.result), document=told.document, outcome="ok", call=call)
@@ -60,7 +60,7 @@ def _failed(failure: BaseException, call: int) -> ToolResultContent:
 
     The model reads the type and the message. The traceback is for people.
     """
-    name, text = type(failure).__name__, message_of(failure)
+    name, text = words_of(failure)
     trace = "".join(traceback.format_exception(failure, limit=-8))
     return ToolResultContent(
         tool_result=f"{name}: {text}" if text else name,
@@ -69,6 +69,25 @@ def _failed(failure: BaseException, call: int) -> ToolResultContent:
         call=call,
         error=Error(type=name, message=text, traceback=trace),
     )
+
+
+def words_of(failure: BaseException) -> tuple[str, str]:
+    """Return the name of the type of an exception, and its message.
+
+    For an exception group, such as a task group raises, the message names each exception in it. If it is only one, that
+    exception's type and message are returned.
+    """
+    failure = _one(failure)
+    if not isinstance(failure, BaseExceptionGroup):
+        return type(failure).__name__, message_of(failure)
+    return type(failure).__name__, "; ".join(": ".join(filter(None, words_of(each))) for each in failure.exceptions)
+
+
+def _one(failure: BaseException) -> BaseException:
+    """Return the only exception in a group of one; any other exception unchanged."""
+    while isinstance(failure, BaseExceptionGroup) and len(failure.exceptions) == 1:
+        failure = failure.exceptions[0]
+    return failure
 
 
 def plain(value: Any) -> Any:

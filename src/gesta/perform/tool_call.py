@@ -19,7 +19,7 @@ from gesta.agent import Agent
 from gesta.decide.move import Use
 from gesta.decide.open_call import effect_of
 from gesta.entry import Entry
-from gesta.errors import BadArguments, GestaError, InDoubt, LeaseLost, message_of
+from gesta.errors import BadArguments, GestaError, InDoubt, LeaseLost
 from gesta.function_tool.doubt import in_doubt
 from gesta.function_tool.tool import Tool
 from gesta.kinds import AttemptContent, Content, Error, FaultContent
@@ -27,7 +27,7 @@ from gesta.perform.child import Trial, attempt_name, child_name, context_of, ide
 from gesta.perform.doubts import settle
 from gesta.perform.execution import LiveRun
 from gesta.perform.late import late
-from gesta.perform.result import result_of
+from gesta.perform.result import result_of, words_of
 from gesta.perform.threads import (
     Mark,
     NotBegun,
@@ -361,8 +361,8 @@ def _outcome(work: ReadyCall, attempt: int, returned: Returned, *, over: bool) -
     if failure is not None and not isinstance(failure, GestaError) and work.effect != "pure":
         unsure = in_doubt(failure, tool.certain, again=work.again)
     if failure is not None and unsure:
-        said = message_of(failure) or f"{tool.name} cannot say whether its effect happened"
-        error = Error(type=type(failure).__name__, message=said)
+        name, said = words_of(failure)
+        error = Error(type=name, message=said or f"{tool.name} cannot say whether its effect happened")
         return FaultContent(of=attempt, error=error, over=over or None)
     return result_of(returned, tool, work.call.seq)
 

@@ -4,6 +4,7 @@ import json
 import re
 import shutil
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import anyio
 import anyio.to_thread
 import msgspec
 import pytest
+from anyio.abc import SocketAttribute, SocketStream
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceResponse
 from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
 from tests.commands import gesta_command
@@ -273,7 +275,59 @@ def test_what_a_receiver_rejects_of_a_message_is_said_and_not_sent_again(sending
     sending.receiver.answers.append(lambda _: (200, {}, partial.SerializeToString()))
     done = sending.send()
     assert (done.sent, done.rejected, done.tries) == (3, 1, 0)
+    partial.partial_success.rejected_spans = -1  # no number of spans
+    sending.run(guide())
+    sending.receiver.answers.append(lambda _: (200, {}, partial.SerializeToString()))
+    assert (sending.send().sent, len(sending.told)) == (4, 1)
     assert sending.told == ["The receiver of traces did not take 1 of 4 spans: too old."]
+
+
+@pytest.mark.parametrize(
+    ("piece", "told", "sent"), [(b"x" * 65536, [], 4), (b"x", ["does not take them: no whole answer in 0.1 s"], 0)]
+)
+def test_an_answer_that_never_ends_neither_fills_the_memory_nor_is_waited_for(
+    tmp_path: Path, piece: bytes, told: list[str], sent: int
+) -> None:
+    pieces = 0
+
+    async def answer(client: SocketStream) -> None:
+        nonlocal pieces
+        async with client:
+            await client.receive()
+            await client.send(b"HTTP/1.1 200 OK\r\ncontent-length: 100000000000\r\n\r\n")
+            with suppress(anyio.BrokenResourceError):
+                while True:
+                    await client.send(piece)
+                    pieces += 1
+                    await anyio.sleep(0.01 if len(piece) == 1 else 0)
+
+    async def main() -> None:
+        listener = await anyio.create_tcp_listener(local_host="127.0.0.1")
+        async with listener, gesta.open(tmp_path / "a.gesta") as record, anyio.create_task_group() as tasks:
+            await record.run(guide(), "Do I need a coat?")
+            tasks.start_soon(listener.serve, answer)
+            port = listener.extra(SocketAttribute.local_port)
+            given = settings(f"http://127.0.0.1:{port}", environment={"OTEL_EXPORTER_OTLP_TIMEOUT": "100"})
+            heard = anyio.Event()
+            said: list[str] = []
+
+            def tell(words: str) -> None:
+                said.append(words)
+                heard.set()
+
+            assert given is not None
+            exporter = Exporter(record.store, given, tmp_path / "place.json", told=tell)
+            tasks.start_soon(exporter.follow)
+            if told:
+                await heard.wait()
+            else:
+                assert await exporter.drain(60)
+            assert exporter.counts.sent == sent
+            assert all(word in each for word, each in zip(told, said, strict=True))
+            tasks.cancel_scope.cancel()
+
+    anyio.run(main)
+    assert pieces < 200
 
 
 def test_a_receiver_that_refuses_who_asks_is_an_error_once_and_keeps_the_place(sending: Sending) -> None:

@@ -238,10 +238,11 @@ class Exporter:
         if self._away:
             self._away = False
             self._told("Traces are taken again.")
-        self.counts.sent += spans - sent.rejected
-        self.counts.rejected += sent.rejected
-        if sent.rejected:
-            self._told(f"The receiver of traces did not take {sent.rejected} of {spans} spans: {sent.why}.")
+        rejected = min(max(sent.rejected, 0), spans)  # the receiver may say any number
+        self.counts.sent += spans - rejected
+        self.counts.rejected += rejected
+        if rejected:
+            self._told(f"The receiver of traces did not take {rejected} of {spans} spans: {sent.why}.")
 
     def _lost(self, why: str) -> None:
         if not self._away:

@@ -9,6 +9,7 @@ from email.utils import parsedate_to_datetime
 from types import TracebackType
 from typing import Any, Literal, Self
 
+import anyio
 import httpx2
 import msgspec
 from msgspec import Struct
@@ -23,6 +24,8 @@ REFUSED = (400, 413, 422)
 """Status codes which mean that the receiver cannot accept this message."""
 EXCERPT = 300
 ANSWER_BYTES = 64 * 1024
+"""Greatest number of bytes of an answer that are read. A receiver may send more, or never end."""
+PLAIN = {"accept-encoding": "identity"}  # so that a small answer cannot become a large one
 
 
 class Sent(Struct, frozen=True):
@@ -66,15 +69,18 @@ class Sender:
             signal: what the message contains: `traces` or `metrics`.
         """
         body, type_ = self._encoded(signal, message)
-        headers = dict(self.settings.headers) | {"content-type": type_}
+        headers = PLAIN | dict(self.settings.headers) | {"content-type": type_}
         if self.settings.gzip:
             body, headers["content-encoding"] = gzip.compress(body, mtime=0), "gzip"
         address = self.settings.traces if signal == "traces" else self.settings.metrics
         try:
-            response = await self._client.post(address, content=body, headers=headers)
+            with anyio.fail_after(self.settings.timeout_s):  # the client itself bounds only each wait for bytes
+                async with self._client.stream("POST", address, content=body, headers=headers) as response:
+                    return self._read(signal, response, await _beginning(response))
+        except TimeoutError:
+            return Sent("later", f"no whole answer in {self.settings.timeout_s:g} s")
         except (httpx2.HTTPError, httpx2.InvalidURL, OSError, ValueError) as failure:
             return Sent("later", SECRETS.message(f"{type(failure).__name__}: {failure}")[:EXCERPT])
-        return self._read(signal, response)
 
     def _encoded(self, signal: Signal, message: dict[str, Any]) -> tuple[bytes, str]:
         if self.settings.json:
@@ -82,12 +88,13 @@ class Sender:
         made = protobuf.traces(message) if signal == "traces" else protobuf.metrics(message)
         return made, "application/x-protobuf"
 
-    def _read(self, signal: Signal, response: httpx2.Response) -> Sent:
+    def _read(self, signal: Signal, response: httpx2.Response, data: bytes) -> Sent:
         status = response.status_code
         if 200 <= status < 300:
-            number, why = self._rejected(signal, response.content[:ANSWER_BYTES])
+            number, why = self._rejected(signal, data)
             return Sent("taken", SECRETS.message(why)[:EXCERPT], rejected=number)
-        said = SECRETS.message(response.text[:EXCERPT]) if "text" in response.headers.get("content-type", "") else ""
+        text = data.decode(errors="replace") if "text" in response.headers.get("content-type", "") else ""
+        said = SECRETS.message(text[:EXCERPT])
         why = f"status {status} {response.reason_phrase}{': ' if said else ''}{said}"
         if status in AGAIN:
             return Sent("later", why, _asked_s(response.headers.get("retry-after", "")))
@@ -102,6 +109,16 @@ class Sender:
             return number, str(partial.get("errorMessage") or "")
         except (msgspec.MsgspecError, ValueError, TypeError, AttributeError, RecursionError):
             return 0, ""
+
+
+async def _beginning(response: httpx2.Response) -> bytes:
+    """Return the answer of a receiver, at most its first `ANSWER_BYTES` bytes."""
+    data = b""
+    async for piece in response.aiter_raw():
+        data += piece
+        if len(data) >= ANSWER_BYTES:
+            break
+    return data[:ANSWER_BYTES]
 
 
 def _asked_s(header: str) -> float | None:

@@ -14,6 +14,7 @@ from tests import programs
 import gesta
 from gesta.address import drive, inline_store
 from gesta.errors import BadAddress, BrokenRecord, NoRecord, SetAside, WriteFailed
+from gesta.hooks import Hooks
 from gesta.kinds import AnswerContent, ApprovalContent
 from gesta.stores.sqlite_backup import backup
 from gesta.testing import make_batch
@@ -281,4 +282,39 @@ async def test_a_program_starts_no_child_run_in_a_copy_of_its_open_turn(tmp_path
         assert (waits.reason, [each.what for each in waits.waiting], FIRED) == ("waiting", ["copy"], [])
         await copy.store.adopt("ann")
         assert (await copy.resume(first.run, acting)).answer == "Done."
+    assert len(FIRED) == 1
+
+
+@pytest.mark.parametrize("by", ["tool", "hook"])
+async def test_no_agent_that_may_have_effects_is_called_in_a_copy_of_an_open_turn_by_what_only_reads(
+    tmp_path: Path, by: str
+):
+    FIRED.clear()
+    here, there = str(tmp_path / "a.gesta"), str(tmp_path / "b.gesta")
+    payer = msgspec.structs.replace(agent(msgspec.structs.replace(pay, approval=False)), name="payer")
+    judge = gesta.Agent("judge", model=gesta.scripted("Fine."))
+
+    @gesta.tool(effect="pure", approval=by == "tool")
+    async def ask(context: gesta.Context) -> str:
+        """Ask two agents."""
+        return f"{(await context.call(judge, 'Well?')).answer} {(await context.call(payer, 'Pay.')).answer}"
+
+    async def judged(_answer: str, context: gesta.Context) -> None:
+        await ask.function(context)
+
+    acting = agent(look) if by == "hook" else agent(ask)
+    acting = msgspec.structs.replace(acting, hooks=Hooks(answer=judged) if by == "hook" else None)
+    async with gesta.open(here) as record:
+        first = await record.run(acting, "Go.", session="s")
+        backup(here, there)
+    async with gesta.open(there) as copy:
+        await approve(copy, first.run)
+        for _ in range(2):
+            waits = await copy.resume(first.run, acting)
+            assert (waits.reason, [each.what for each in waits.waiting], FIRED) == ("waiting", ["copy"], [])
+            assert [each.what for each in await copy.waiting("s")] == ["copy"]
+        await copy.store.adopt("ann")
+    async with gesta.open(there) as copy:
+        assert (await copy.resume(first.run, acting)).answer == "Done."
+        assert await copy.verify() == []
     assert len(FIRED) == 1

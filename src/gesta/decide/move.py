@@ -121,7 +121,7 @@ def _checked_move(hooks: Hooks, move: Move, state: RunState, turn: Turn) -> Move
     """
     check = _check(hooks, move, state, turn)
     if check is not None and turn.waits is not None and turn.waits[0] > state.since:  # a later lease asks again
-        return Wait((Waiting("child", run=turn.waits[1]),))
+        return Wait((Waiting("child", run=turn.waits[1]) if turn.waits[1] else Waiting("copy"),))
     if check is None and isinstance(move, Finish) and move.reason == "answered" and turn.changed is not None:
         of = turn.reply if turn.ended_by is None else turn.ended_by[1]
         assert of is not None

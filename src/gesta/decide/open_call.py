@@ -31,6 +31,8 @@ def course(agent: Agent, call: OpenCall, state: RunState) -> Course:
     """Return what to do next with an open call."""
     assert state.turn is not None
     found = _alone(agent, call, state)
+    if found == "child" and state.copied and call.last is not None and not call.last.child:
+        return "copy"  # its tool called an agent that may have effects
     if found != "run":
         return found
     if call.seq < state.turn.begin:  # calls of an ended turn are not tried again
@@ -222,12 +224,14 @@ def _placeholder(agent: Agent, call: OpenCall) -> tuple[str, Literal["error", "d
 def only_reads(tool: Tool) -> bool:
     """Return whether a tool only reads, so that its call can safely be made again.
 
-    For a tool that runs an agent: whether the agent has no program, and all its tools only read. For any other tool:
-    whether its effect is `pure`.
+    For a tool that runs an agent: whether the agent only reads. For any other tool: whether its effect is `pure`.
     """
-    if tool.agent is not None:
-        return tool.agent.program is None and all(map(only_reads, tool.agent.tools))
-    return tool.effect == "pure"
+    return agent_only_reads(tool.agent) if tool.agent is not None else tool.effect == "pure"
+
+
+def agent_only_reads(agent: Agent) -> bool:
+    """Return whether an agent has no program and no sources of tools, and all its tools only read."""
+    return agent.program is None and not agent.sources and all(map(only_reads, agent.tools))
 
 
 def no_such_tool(agent: Agent, name: str) -> str:

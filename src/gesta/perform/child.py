@@ -21,6 +21,7 @@ from msgspec import Struct, field
 from gesta.agent import Agent
 from gesta.decide.budget import returned, share
 from gesta.decide.move import depth_error
+from gesta.decide.open_call import agent_only_reads
 from gesta.entry import Cause
 from gesta.errors import GestaError, LeaseLost, OtherProgram, RecordError, RunError, message_of
 from gesta.events import ObservationEvent, Outcome
@@ -286,8 +287,11 @@ async def hand_over(live: LiveRun, agent: Agent, task: ChildTask) -> Outcome:
     unless they are on record because the task was passed before.
 
     Raises:
-        ChildWaits: the child run cannot continue now, or waits for somebody.
+        ChildWaits: the child run cannot continue now, or waits for somebody. In a copy of a record that no person
+            adopted, the agent may have effects, and the original record may call it too; then no run is named.
     """
+    if live.state.copied and not agent_only_reads(agent):
+        raise ChildWaits("", "this record is a copy, and the record that it was copied from may call that agent too")
     source = (*live.log.path, task.by)
     allowance, dest = _allowance(live, task.child), [agent.name]
     content = EdgeContent(source=list(source), dest=dest, payload=task.input, allowance=allowance, child=task.child)

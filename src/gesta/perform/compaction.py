@@ -65,7 +65,7 @@ async def _leave_out(agent: Agent, live: LiveRun, made: CompactionContent) -> No
             run, why, causes = ended.run, _why_no_summary(ended), [(ended.run, ended.end)]
             made = replace(made, summary=ended.answer, doubts=list(ended.doubts) or None)
         if why is not None:
-            made = replace(made, summary=LEFT_OUT, error=Error(type="summary", message=why), run=run)
+            made = replace(made, summary=LEFT_OUT, error=Error(type="summary", message=why), run=run or None)
     live.write(made, *causes)
 
 

@@ -2,9 +2,10 @@
 
 A turn goes from one message of a run to its answer. A letter is a message, an approval or the like in the inbox of a
 run. Between two scans of the record (the store of all runs), a worker remembers only at which entry each run waited,
-and which runs failed. Several workers may work on one record: the worker that gets the lease (the right to write a run)
-continues the run. A run that fails does not stop the worker: the failure is reported, and the run is tried again after
-growing pauses.
+which runs failed, and which wait for what no entry or letter may tell, such as a service that is away. Those are
+examined again after growing pauses, one at a time, so that a service that hangs keeps no other run waiting. Several
+workers may work on one record: the worker that gets the lease (the right to write a run) continues the run. A run that
+fails does not stop the worker: the failure is reported, and the run is tried again after growing pauses.
 """
 
 import logging
@@ -26,6 +27,9 @@ from gesta.store import RunRow
 FIRST_WAIT_S, LAST_WAIT_S = 1.0, 300.0  # between two tries of a run that fails; each wait is twice the one before
 RESUME = "resume"
 """The kind of wait (`Waiting.what`) of a turn whose caller stopped waiting for it: any process may continue it."""
+UNTOLD = frozenset({"doubt", "running", "child"})
+"""Kinds of waits that may end without an entry or a letter: the service of `reconcile` is back, an attempt or another
+process has ended."""
 LOGGER = logging.getLogger("gesta")
 Told = Callable[[Outcome], None]
 
@@ -67,10 +71,14 @@ class Seen(Struct, frozen=True):
 
 
 class Again(Struct, frozen=True):
-    """When a failed run is tried again, and how many times in a row it has failed."""
+    """When a run is tried again, and how many times in a row it has failed, or waited for the same."""
 
     tries: int
     at: datetime
+
+    def due(self, now: datetime) -> bool:
+        """Return whether it is time for the next try. It is also time if the clock was set back since."""
+        return self.at <= now or self.at - now > timedelta(seconds=LAST_WAIT_S)
 
 
 class Worker:
@@ -91,7 +99,9 @@ class Worker:
         self._limit = anyio.CapacityLimiter(jobs)
         self._failed = failed
         self._seen: dict[str, Seen] = {}
-        self._again: dict[str, Again] = {}
+        self._again: dict[str, Again] = {}  # runs that failed, or were left
+        self._untold: dict[str, Again] = {}  # runs that wait for what no entry or letter may tell
+        self._asking: str | None = None  # the one of those that is looked at now
         self._busy: set[str] = set()
         self._went = 0
 
@@ -150,7 +160,7 @@ class Worker:
         try:
             async with self._limit:
                 outcome = await self._record.resume(row.run, self._agents[row.name], by=None)
-                await self._remember(row, outcome)
+                news = await self._remember(row, outcome) or self._asking != row.run
         except RunHeld:
             return
         except BaseException as failure:
@@ -160,27 +170,29 @@ class Worker:
             return
         finally:
             self._busy.discard(row.run)
+            self._asking = None if self._asking == row.run else self._asking
         self._went += 1
         try:
-            told(outcome)
+            if news:
+                told(outcome)
         except Exception as failure:  # noqa: BLE001 - a callback must end no run
             LOGGER.warning("Who was told an outcome raised %s: %s", type(failure).__name__, message_of(failure))
 
     def _put_off(self, row: RunRow, failure: BaseException) -> None:
         """Schedule the next try of a run that failed, and report the failure."""
-        tries, again_s = self._later(row.run)
+        tries, again_s = self._later(row.run, self._again)
         self._failed(Failed(run=row.run, session=row.session, failure=failure, tries=tries, again_s=again_s))
 
-    def _later(self, run: str) -> tuple[int, float]:
-        """Schedule the next try of a run: each wait is twice as long as the previous one.
+    def _later(self, run: str, again: dict[str, Again]) -> tuple[int, float]:
+        """Schedule the next try of a run in `again`: each wait is twice as long as the previous one.
 
         Returns:
             The number of tries in a row, and the wait in seconds.
         """
-        last = self._again.get(run)
+        last = again.get(run)
         tries = last.tries + 1 if last is not None else 1
         wait_s = min(FIRST_WAIT_S * 2.0 ** min(tries - 1, 20), LAST_WAIT_S)
-        self._again[run] = Again(tries, self._record.turns.clock() + timedelta(seconds=wait_s))
+        again[run] = Again(tries, self._record.turns.clock() + timedelta(seconds=wait_s))
         return tries, wait_s
 
     async def _due(self) -> AsyncIterator[RunRow]:
@@ -206,12 +218,18 @@ class Worker:
         now = self._record.turns.clock()
         again, seen = self._again.get(row.run), self._seen.get(row.run)
         if again is not None:
-            return again.at <= now
+            return again.due(now)
         if seen is None and not (await self._record.state(row.run)).open:
             self._seen[row.run] = seen = Seen(row.head, open=False, due=None)
         if seen is None or seen.head != row.head or (seen.due is not None and seen.due <= now):
             return True
-        return seen.open and await self._letter(row.run, below)
+        if seen.open and await self._letter(row.run, below):
+            return True
+        untold = self._untold.get(row.run)
+        if untold is None or self._asking is not None or not untold.due(now):
+            return False
+        self._asking = row.run
+        return True
 
     async def _letter(self, run: str, below: dict[str | None, list[str]]) -> bool:
         """Return whether the inbox of a run or of its child runs, at any depth, has a letter that is not a message.
@@ -226,13 +244,19 @@ class Worker:
             left += below.get(one, ())
         return False
 
-    async def _remember(self, row: RunRow, outcome: Outcome) -> None:
-        """Remember that the run has nothing to do now: its last seq, and the time at which to examine it again."""
-        state = await self._record.state(row.run)
+    async def _remember(self, row: RunRow, outcome: Outcome) -> bool:
+        """Remember that the run has nothing to do now: its last seq, and the time at which to examine it again.
+
+        Returns whether anything was written to the run since it was last examined.
+        """
+        state, before = await self._record.state(row.run), self._seen.get(row.run)
         due = (each.expires or each.due for each in outcome.waiting)  # a wait that ends without an answer
         soonest = min((each for each in due if each is not None), default=None)
         self._seen[row.run] = Seen(state.head, open=state.open, due=soonest)
-        if any(str(each.what) == RESUME for each in outcome.waiting):
-            self._later(row.run)
-        else:
-            self._again.pop(row.run, None)
+        waits = {str(each.what) for each in outcome.waiting}
+        for again, wanted in ((self._again, RESUME in waits), (self._untold, bool(waits & UNTOLD))):
+            if wanted:
+                self._later(row.run, again)
+            else:
+                again.pop(row.run, None)
+        return before is None or before.head != state.head

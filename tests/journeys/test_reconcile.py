@@ -1,6 +1,7 @@
 """A `reconcile` that could not tell what became of a call is asked again by whoever takes the run next."""
 
 import logging
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -308,10 +309,58 @@ async def test_two_workers_do_not_wake_each_other_by_what_reconcile_could_not_te
     store, bank = MemoryStore(), Odd()
     agent = paying(bank)
     await Record(store, bind).run(agent, "go", **GO)
-    workers = [Worker(Record(store, bind), [agent]) for _ in range(2)]
+    now = datetime(2026, 1, 1, tzinfo=UTC)  # it stands still, so nobody asks by the clock
+    workers = [Worker(Record(store, bind, clock=lambda: now), [agent]) for _ in range(2)]
     went = [await worker.look(lambda _: None) for _ in range(6) for worker in workers]
     assert went == [1, 1, *[0] * 10]
     assert bank.asked == 3, "each worker asks when it starts"
+
+
+async def test_a_worker_asks_again_by_the_clock_until_the_bank_is_open() -> None:
+    bank, told, now = Bank(), list[str](), datetime(2026, 1, 1, tzinfo=UTC)
+    agent = paying(bank)
+    async with gesta.open() as record:
+        record.turns.clock = lambda: now
+        outcome = await record.run(agent, "go", **GO)
+        worker = Worker(record, [agent])
+        look = partial(worker.look, lambda outcome: told.append(stands(outcome)))
+        assert (await look(), bank.asked) == (1, 2), "it asks when it starts"
+        known, pauses = await record.read(outcome.run), list[float]()
+        for asked in range(2, 12):
+            before = now
+            while bank.asked == asked and (now - before).total_seconds() < 400:
+                now += timedelta(seconds=1)
+                await look()
+            pauses.append((now - before).total_seconds())
+        assert pauses == [1, 2, 4, 8, 16, 32, 64, 128, 256, 300]
+        now -= timedelta(days=1)
+        assert await look() == 1, "the clock was set back"
+        assert await record.read(outcome.run) == known
+        assert told == ["doubt"], "what is not new is told once"
+        bank.then = gesta.Done("paid")
+        now += timedelta(seconds=300)
+        assert await look() == 1
+    assert told == ["doubt", "answered"]
+
+
+async def test_a_worker_asks_about_one_run_at_a_time_and_heeds_a_persons_word_at_once() -> None:
+    class Lost(Bank):
+        async def pay(self) -> str:
+            """Pay."""
+            raise gesta.InDoubt("no answer")
+
+    now = datetime(2026, 1, 1, tzinfo=UTC)
+    agent = paying(Lost())
+    async with gesta.open() as record:
+        record.turns.clock = lambda: now
+        waits = [(await record.run(agent, "go", session=session)).waiting[0] for session in "abc"]
+        worker = Worker(record, [agent])
+        assert await worker.look(lambda _: None) == 3
+        now += timedelta(seconds=1)
+        assert [await worker.look(lambda _: None) for _ in range(4)] == [1, 1, 1, 0]
+        await record.resolve(waits[1], "done", by="ann", result="paid")
+        assert await worker.look(lambda _: None) == 1
+        assert not (await record.state(waits[1].run)).open
 
 
 async def test_whoever_resumes_a_run_asks_about_the_calls_of_the_runs_below_it() -> None:

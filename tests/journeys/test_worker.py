@@ -18,7 +18,7 @@ from gesta.entry import Row
 from gesta.errors import BrokenRecord, LeaseLost, OtherProgram, ServerGone, WriteFailed
 from gesta.kinds import AnswerContent
 from gesta.record.record import Record
-from gesta.store import RunRow
+from gesta.store import Batch, RunRow
 from gesta.stores.memory import MemoryStore
 from gesta.worker import Failed, Worker
 
@@ -269,3 +269,33 @@ async def test_a_turn_that_its_program_left_is_taken_up_and_one_that_keeps_dying
     now += timedelta(days=1)
     assert await worker.look(lambda outcome: told.append(outcome.waiting[0].what)) == 0
     assert told == ["resume", "resume", "deaths"]
+
+
+async def test_a_write_that_fails_once_below_a_turn_stops_the_turn_for_no_longer_than_a_pause() -> None:
+    class Failing(MemoryStore):
+        failed = False
+
+        async def append(self, batch: Batch) -> int:
+            if not self.failed and any(row.kind == "tool-result" for row in batch.rows):
+                self.failed = True
+                raise WriteFailed(":memory:", "the disk is full")
+            return await super().append(batch)
+
+    paid, told, now = list[int](), list[gesta.Outcome](), datetime(2026, 1, 1, tzinfo=UTC)
+
+    @gesta.tool(effect="once")
+    def pay() -> str:
+        """Pay."""
+        paid.append(1)
+        return "paid"
+
+    payer = gesta.Agent("payer", model=gesta.scripted(gesta.call("pay"), "Done."), tools=[pay])
+    model = gesta.scripted(gesta.call("payer", task="pay"), "All is paid.")
+    desk = gesta.Agent("desk", model=model, tools=[payer.as_tool()])
+    record = Record(Failing(), address.bind, clock=lambda: now)
+    assert [each.what for each in (await record.run(desk, "go", session="s")).waiting] == ["running"]
+    worker = Worker(record, [desk])
+    for _ in range(3):
+        await worker.look(told.append)
+        now += timedelta(seconds=1)
+    assert (told[-1].answer, len(paid)) == ("All is paid.", 1)

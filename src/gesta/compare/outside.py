@@ -23,6 +23,7 @@ from gesta.kinds import (
     CompactionContent,
     EdgeContent,
     EndContent,
+    FaultContent,
     KeyValueContent,
     Kind,
     QuestionContent,
@@ -127,6 +128,16 @@ def from_outside(entries: Sequence[Entry], entry: Entry) -> bool:
         case QuestionContent():
             return content.attempt is not None
     return entry.kind is Kind.User and not opens(entries, entry)
+
+
+def unmoved(entries: Sequence[Entry], entry: Entry) -> bool:
+    """Return whether an entry came from outside the agent's code, and from no tool, which may give another result now.
+
+    It is the fault of a provider, the mark of a fork, or the end of a span that the code did not end.
+    """
+    if isinstance(entry.content, FaultContent):
+        return entries[entry.content.of - 1].kind is Kind.Request
+    return entry.kind in (Kind.Begin, Kind.End) and from_outside(entries, entry)
 
 
 def _answers(entries: Sequence[Entry], seq: int) -> bool:

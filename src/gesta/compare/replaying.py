@@ -19,7 +19,7 @@ from gesta.compare.children import children, is_child, opened_in
 from gesta.compare.offered import Offered
 from gesta.compare.outside import begins_turn, by_tool, from_outside, left_below, opens
 from gesta.compare.played import PlayedModel, hooking, instructing, nobody, played
-from gesta.compare.same import MISSING, Difference
+from gesta.compare.same import MISSING, Difference, by_lot
 from gesta.compare.stage import Found, Stage
 from gesta.entry import Entry, fold
 from gesta.errors import AgentError, GestaError, OtherProgram
@@ -28,9 +28,9 @@ from gesta.hooks import CallHook, call_hooks
 from gesta.kinds import (
     AttemptContent,
     BeginContent,
-    DecisionContent,
     EndContent,
     FaultContent,
+    Kind,
     SystemContent,
     ToolCallContent,
     ToolResultContent,
@@ -226,11 +226,7 @@ class Rehearsal:
 
         A replay does not compare such choices.
         """
-        found = self.stage.found
-        old, made = entry.content, found[1].content if found is not None else None
-        if not isinstance(old, DecisionContent) or not isinstance(made, DecisionContent):
-            return False
-        return old.candidates == made.candidates and old.rationale is None and made.rationale is None
+        return self.stage.found is not None and by_lot(entry, self.stage.found[1])
 
     async def _live(self, agent: Agent) -> GestaError | None:
         """Run one simulated process until its turn ends or waits, or until the stage stops it at a difference.
@@ -271,9 +267,7 @@ class Rehearsal:
         """Return the recorded facts with which to open a turn again, such as its message, key and spending limit."""
         content, opened = begin.content, self.stage.opened
         assert isinstance(content, BeginContent)
-        said = self._entries[begin.seq] if begin.seq < len(self._entries) else None
-        if said is not None and not opens(self._entries, said):
-            said = None
+        said = next((each for each in self._entries[begin.seq : begin.seq + 1] if opens(self._entries, each)), None)
         return Opening(
             name=opened.name,
             session=opened.session,
@@ -283,6 +277,7 @@ class Rehearsal:
             key=content.key,
             parent_run=opened.parent_run,
             causes=said.causes if said is not None else (),
+            base=opened.base,
             allowance=content.allowance,
             depth=opened.depth,
             doubts=content.doubts or opened.doubts,
@@ -300,10 +295,9 @@ class Rehearsal:
             self._call(agent, task)
             await self.stage.comes(waits.seq - 1)
             return None
-        named = ((each, cause) for each in after for cause in each.causes if isinstance(cause, tuple))
-        for entry, (run, end) in named:
-            if run not in self._runs or not is_child(self._runs[run], self.stage.run, task.name):
-                continue
+        named = [(each, cause) for each in after for cause in each.causes if isinstance(cause, tuple)]
+        named = [each for each in named if is_child(self._runs.get(each[1][0], ()), self.stage.run, task.name)]
+        for entry, (run, end) in named if any(each.kind is not Kind.Budget for each, _ in named) else ():
             self._called[run] = agent
             state = fold(RunView(), self._runs[run][:end])
             return outcome_of(run, state) if await self.stage.comes(entry.seq - 1) else None

@@ -14,7 +14,7 @@ from msgspec import Struct
 from gesta.codec.rows import encode_content
 from gesta.compare.texts import json_of
 from gesta.entry import Entry, utc_time
-from gesta.kinds import Content, Kind
+from gesta.kinds import Content, DecisionContent, Kind
 from gesta.state.steps import NOTE_NAME
 
 CHANCE: Mapping[Kind, tuple[str, ...]] = {
@@ -135,6 +135,14 @@ def _wrong_call(found: Difference) -> Difference | None:
     if path == "$.meta" and isinstance(after, dict) and "error" in after:
         path, after = "$.meta.error", after["error"]
     return Difference(path, MISSING, after) if path == "$.meta.error" and after is not MISSING else None
+
+
+def by_lot(before: Entry, after: Entry) -> bool:
+    """Return whether two entries are random choices among the same options. A replay does not compare such choices."""
+    one, other = before.content, after.content
+    if not isinstance(one, DecisionContent) or not isinstance(other, DecisionContent):
+        return False
+    return one.candidates == other.candidates and one.rationale is None and other.rationale is None
 
 
 def differences(before: Any, after: Any, path: str = "$") -> Iterator[Difference]:

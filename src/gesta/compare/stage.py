@@ -21,8 +21,8 @@ from anyio.lowlevel import checkpoint
 
 from gesta.codec.blobs import Blobs
 from gesta.codec.rows import encode_content, from_row, to_row
-from gesta.compare.outside import RECONCILED, by_letter, by_tool, from_outside
-from gesta.compare.same import Difference, difference
+from gesta.compare.outside import RECONCILED, by_letter, by_tool, from_outside, unmoved
+from gesta.compare.same import Difference, by_lot, difference
 from gesta.entry import GENESIS, Entry, Row, utc_text
 from gesta.errors import BrokenRecord, WriteFailed
 from gesta.function_tool.context import Done, NotDone, Unknown
@@ -150,7 +150,8 @@ class Stage:
                 self.over = True
                 raise self.stop()
             other = difference(kept, entry, prompts=self.prompts)
-            if other is not None and not (self.moves and kept.kind == entry.kind):
+            copied = unmoved(self.recorded, kept) or by_lot(kept, entry)
+            if other is not None and not (self.moves and kept.kind == entry.kind and not copied):
                 self.found = kept, entry, other
                 raise self.stop()
             self._add(entry, row)
@@ -234,10 +235,7 @@ class Stage:
         return False
 
     async def inbox(self, run: str) -> list[Letter]:
-        """Return the next recorded entries as letters, up to the first entry that did not arrive as a letter.
-
-        Before that, other tasks of a program write their notes that come next: a store takes longer to read an inbox.
-        """
+        """Return the next recorded entries as letters, once other tasks of a program have written the notes before."""
         for _ in range(GATE // 2):
             coming = self.recorded[self.written : self.written + 1]
             if not any(NOTE_NAME in (each.annotations or ()) for each in coming):

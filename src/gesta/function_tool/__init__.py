@@ -4,6 +4,7 @@ ORDER = (
     "doubt",
     "signature",
     "context",
+    "reconcile",
     "tool",
     "source",
     "output",

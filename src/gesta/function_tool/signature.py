@@ -32,6 +32,8 @@ JSON_TYPES: Mapping[Any, Any] = {
 }
 MOST = 20
 """Greatest number of unknown members that an error lists."""
+VALUE_SHOWN = 100
+"""Greatest number of characters of a value that an error shows."""
 BOUNDS = ("gt", "ge", "lt", "le", "multiple_of", "min_length", "max_length", "pattern")
 """Names of constraints in the annotations of msgspec, annotated-types and pydantic."""
 
@@ -119,6 +121,20 @@ def unwrapped(function: Any) -> tuple[Any, Any]:
     return function, function if hasattr(function, "__name__") else type(function).__call__
 
 
+def cells_of(function: Any) -> dict[str, Any]:
+    """Return the variables that a function uses from the functions around it, by name. Raises AttributeError.
+
+    Without them, the annotations of a function that is defined in another function cannot be read.
+    """
+    cells = dict(zip(function.__code__.co_freevars, function.__closure__ or (), strict=True))
+    return {key: cell.cell_contents for key, cell in cells.items() if cell != CellType()}
+
+
+def cut(text: str) -> str:
+    """Return a text shortened to `VALUE_SHOWN` characters; an ellipsis replaces the rest."""
+    return text if len(text) <= VALUE_SHOWN else f"{text[: VALUE_SHOWN - 1]}…"
+
+
 def _hints(function: Any, name: str) -> dict[str, tuple[Any, Any]]:
     """Return the type and the default (or `inspect`'s `empty`) of each parameter, by name.
 
@@ -132,8 +148,7 @@ def _hints(function: Any, name: str) -> dict[str, tuple[Any, Any]]:
     """
     try:
         signature, scope = inspect.signature(function), inspect.unwrap(unwrapped(function)[1])
-        cells = dict(zip(scope.__code__.co_freevars, scope.__closure__ or (), strict=True))
-        known = {key: cell.cell_contents for key, cell in cells.items() if cell != CellType()}
+        known = cells_of(scope)
     except (AttributeError, TypeError, ValueError) as exc:
         raise BadTool(f"Tool {name!r}: {function!r} shows no parameters ({exc}). Wrap it in a `def`.") from exc
     hints: dict[str, tuple[Any, Any]] = {}

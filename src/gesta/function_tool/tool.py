@@ -24,7 +24,8 @@ from msgspec.structs import force_setattr
 from gesta.content import ToolServer
 from gesta.errors import BadArguments, BadTool, nearest
 from gesta.function_tool.context import Context, Reconcile
-from gesta.function_tool.signature import MOST, named, read_signature, unknown_members, unwrapped
+from gesta.function_tool.reconcile import check_reconcile
+from gesta.function_tool.signature import MOST, cut, named, read_signature, unknown_members, unwrapped
 
 if TYPE_CHECKING:
     from typing_extensions import TypeVar
@@ -43,8 +44,8 @@ FLAT = ("string", "integer", "number", "boolean", "null")
 
 KINDS: tuple[tuple[str, Any, str], ...] = (
     *((option, bool, "True or False") for option in ("approval", "strict")),
-    *(("state", str | None, "a name"), ("reconcile", Callable | None, "a function")),
-    *(("ends_turn", bool | str, "True, or the text of the answer"), ("certain", tuple | list, "classes of exceptions")),
+    *(("state", str | None, "a name"), ("certain", tuple | list, "classes of exceptions")),
+    ("ends_turn", bool | str, "True, or the text of the answer"),
 )
 UNSAID: Mapping[str, Any] = MappingProxyType(
     {"effect": "once", "approval": False, "timeout_s": None, "on_doubt": "ask", "group": (), "state": None}
@@ -122,6 +123,7 @@ class Tool(Struct, Generic[F], frozen=True, kw_only=True, eq=False, dict=True):
         for option, kind, expected in KINDS:
             if not isinstance(getattr(self, option), kind):
                 raise BadTool(f"Tool {self.name!r}: {option} is {getattr(self, option)!r}, expected {expected}.")
+        check_reconcile(self.reconcile, self.name)
         if self.strict and (
             left_out := set(self.args_schema.get("properties", ())) - set(self.args_schema.get("required", ()))
         ):
@@ -332,10 +334,6 @@ def _converted(args: Mapping[str, Any], parameters: type[Struct] | None) -> dict
     return given
 
 
-VALUE_SHOWN = 100
-"""Greatest number of characters of a value that an error shows."""
-
-
 class _Foreign(ValueError):
     """The errors that a pydantic model reported for a value, each with its path."""
 
@@ -352,13 +350,8 @@ def _foreign(type_: Any, value: Any) -> Any:
     except ValueError as exc:
         found = exc.errors() if hasattr(exc, "errors") else [{"type": "missing", "msg": str(exc), "loc": ()}]
         paths = ("".join(f"[{key}]" if isinstance(key, int) else f".{key}" for key in e["loc"]) for e in found)
-        got = ("" if e["type"] == "missing" else f", got {_cut(repr(e['input']))}" for e in found)
+        got = ("" if e["type"] == "missing" else f", got {cut(repr(e['input']))}" for e in found)
         raise _Foreign([(e["msg"] + what, path) for e, what, path in zip(found, got, paths, strict=True)]) from exc
-
-
-def _cut(text: str) -> str:
-    """Return a text shortened to `VALUE_SHOWN` characters; an ellipsis replaces the rest."""
-    return text if len(text) <= VALUE_SHOWN else f"{text[: VALUE_SHOWN - 1]}…"
 
 
 def _problems(exc: Exception, name: str, schema: dict[str, Any]) -> list[str]:

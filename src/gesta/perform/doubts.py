@@ -17,6 +17,7 @@ from gesta.entry import fold
 from gesta.errors import message_of
 from gesta.events import LOGGER
 from gesta.function_tool.context import Done, NotDone
+from gesta.function_tool.reconcile import arguments_for
 from gesta.function_tool.tool import Tool
 from gesta.kinds import AttemptContent, Error, FaultContent, ResolutionContent, ToolCallContent, ToolResultContent
 from gesta.log.journal import read
@@ -169,7 +170,7 @@ async def _found_out(agent: Agent, tool: Tool, call: OpenCall, live: LiveRun) ->
     assert last is not None and tool.reconcile is not None and opened is not None
     key = last.key or call_key(opened.record, live.log.run, call.seq)
     context = context_of(Trial(call, last.seq, key), live)
-    given: tuple[Any, ...] = (key, context)[: len(inspect.signature(tool.reconcile).parameters)]
+    given = arguments_for(tool.reconcile, key, context)
     found, name = "no answer in time", f"reconcile of {attempt_name(live, last.seq)}"
     with live.stop.breaking() as stopped, anyio.move_on_after(tool.timeout_s or agent.policy.tool_timeout_s):
         returned = await caught(_asked(tool, given, name))

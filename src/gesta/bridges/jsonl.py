@@ -39,7 +39,7 @@ _encoder = msgspec.json.Encoder()
 
 
 async def export_run(record: Record, run: str) -> AsyncIterator[str]:
-    """Yield one run as lines, each with its line break. For a fork, the runs whose entries it shares come first.
+    """Yield one run as lines, each with its line break. The runs that belong to it come too; see `together`.
 
     Entries written to the run after the export has begun are left out.
 
@@ -48,15 +48,27 @@ async def export_run(record: Record, run: str) -> AsyncIterator[str]:
         BrokenRecord: an entry, or a large value that it refers to, was changed after it was written.
     """
     yield _line(Header(FORMAT, record.info.id))
+    for each in await together(record.store, run):
+        async for line in _run_lines(record.store, each):
+            yield line
+
+
+async def together(store: Store, run: str) -> list[str]:
+    """Return the ids of the runs that are exported with a run, itself included.
+
+    For a fork, the runs whose entries it shares come first. The runs below all these come last, at any depth: without
+    them, an agent that goes on with the run would call other agents again, and not know what these did.
+    """
     runs = [run]
-    while first := await record.store.read(runs[0], 0, None, 1):
+    while first := await store.read(runs[0], 0, None, 1):
         base = base_of(first[0])
         if base is None or base.seq == 0:
             break
         runs.insert(0, base.run)
-    for each in runs:
-        async for line in _run_lines(record.store, each):
-            yield line
+    for row in await store.runs():  # in the order in which they were opened
+        if row.parent_run in runs and row.run not in runs:
+            runs.append(row.run)
+    return runs
 
 
 async def export_all(record: Record) -> AsyncIterator[str]:

@@ -184,10 +184,20 @@ def export(options: ExportOptions) -> None:
         async with opened as file:
             async for line in lines:
                 await file.write(line)
-        runs = len(await record.store.runs()) if options.all else 1
-        say(f"{count(runs, 'run')} written to {options.output}")
+        say(f"{count(await _number(record, options), 'run')} written to {options.output}")
 
     reading(options, write)
+
+
+async def _number(record: Record, options: ExportOptions) -> int:
+    """Return the number of runs that an export writes."""
+    from gesta.bridges import jsonl
+
+    if options.run is None:
+        return len(await record.store.runs())
+    if options.format != "gesta":
+        return 1
+    return len(await jsonl.together(record.store, (await record.find(options.run)).run))
 
 
 async def _clean(lines: AsyncIterator[str]) -> AsyncIterator[str]:

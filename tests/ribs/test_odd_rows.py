@@ -28,6 +28,7 @@ from gesta.kinds import (
     UserContent,
 )
 from gesta.kinds import Error as Wrong
+from gesta.log.shared import base_in
 from gesta.model.usage import tokens
 
 pytestmark = pytest.mark.sample(2, over="parent")
@@ -246,6 +247,18 @@ def test_nothing_is_pruned_while_what_refers_to_what_is_not_known(path: Path) ->
     assert done.exit_code == 1
     assert f"what run {other!r} refers to cannot be read" in done.stderr
     assert runs_of(path) == [run, other]
+
+
+def test_a_run_whose_turn_begins_at_no_number_is_not_pruned(path: Path) -> None:
+    run, other = runs_of(path)
+    put(path, "seq", "''", f"run = '{run}' AND seq = 1")
+    done = gesta_command("prune", "--session", "one", "--yes")
+    assert "This was not foreseen" not in done.stderr
+    assert runs_of(path) == [run, other]
+
+
+def test_a_first_entry_whose_content_is_no_text_names_no_base() -> None:
+    assert base_in(b'{"opened":{"base":{"run":"r","seq":1}}}') is None  # type: ignore[arg-type]
 
 
 def test_a_run_whose_name_is_no_utf_8_is_not_pushed_and_says_so(path: Path) -> None:

@@ -35,7 +35,7 @@ def base_of(first: Row) -> Forked | None:
 
 def base_in(content: str) -> Forked | None:
     """Return the base of a fork, given the JSON text of its first `begin`; `None` if it names no base. Never raises."""
-    if '"base"' not in content:
+    if not isinstance(content, str) or '"base"' not in content:  # a damaged record may hold another type
         return None
     try:
         opened = _first_decoder.decode(content).opened

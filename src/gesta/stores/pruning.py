@@ -180,7 +180,7 @@ async def _open(store: Store) -> set[str]:
     begun = defaultdict[str, set[int]](set)
     ended = {(run, span): seq for run, span, seq in (await store.sql(ENDS)).rows if isinstance(seq, int)}
     for run, seq in (await store.sql(TURNS)).rows:
-        begun[str(run)].add(int(seq))
+        begun[str(run)].add(seq if isinstance(seq, int) else 0)  # no turn begins there, so it has no end
     found = {run for run, seqs in begun.items() if any((run, seq) not in ended for seq in seqs)}
     forks = {str(run): _base(_read(store, run, content)) for run, content in (await store.sql(FORKS)).rows}
     bases = {run: base for run, base in forks.items() if base is not None}

@@ -6,8 +6,10 @@ from typing import Any
 
 import pytest
 from msgspec import structs
+from tests.laws.scenes import Tape, again, play
 
 import gesta
+from gesta import address
 from gesta.address import Record
 from gesta.compare.forks import Fork, fork, go_on
 from gesta.compare.replaying import replay_run
@@ -168,6 +170,20 @@ async def test_the_runs_below_a_fork_are_allotted_and_counted_and_those_below_it
         outcome = await record.resume(made.run, agent)
     shared, below = 0.2 + 0.2, 0.2 + 0.4 if waited else 0.0
     assert outcome.usd == pytest.approx(shared + below + 0.2)
+
+
+async def test_an_agent_that_a_version_without_a_budget_called_is_bound_by_the_budget_of_the_next() -> None:
+    tape, plain = Tape(), address.bind(by_tool())
+    await play(tape, plain)
+    edge = next(place for place, batch in enumerate(tape.tape) if any(row.kind == "edge" for row in batch.rows))
+    store = await again(tape.tape[: edge + 1])
+    assert len(await store.runs()) == 1, "the run below has not begun"
+    await play(store, address.bind(bounded(by_tool(), gesta.Budget(usd=3.0))))
+    (below,) = [row.run for row in await store.runs() if row.parent_run]
+    turn = (await Record(store, address.bind).state(below)).turn
+    assert turn is not None
+    assert turn.spending.allowed is not None
+    assert turn.spending.allowed["usd"] == pytest.approx(1.5)
 
 
 async def test_a_fallback_is_asked_only_where_its_own_price_fits_the_budget(record: Record) -> None:

@@ -334,7 +334,7 @@ def _allowance(live: LiveRun, child: str) -> dict[str, Any] | None:
     assert live.state.turn is not None
     spending = live.state.turn.spending
     edge = spending.edge_of(child)
-    if edge is not None:
+    if edge is not None and spending.edges[edge].allowance is not None:
         return spending.edges[edge].allowance
     among = sum(spending.edge_of(child_name(each)) is None for each in live.state.current())
     return share(live.budget, live.state, max(among, 1))

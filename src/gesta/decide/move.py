@@ -16,7 +16,7 @@ from msgspec import Struct
 from gesta.agent import Agent
 from gesta.decide.budget import overrun
 from gesta.decide.compaction import too_large
-from gesta.decide.open_call import Blocking, course, placeholder, resolved_early
+from gesta.decide.open_call import Blocking, course, lost_tool, placeholder, resolved_early
 from gesta.decide.waiting import Waiting
 from gesta.entry import Cause
 from gesta.errors import BadArguments, ModelFault
@@ -260,7 +260,8 @@ def _waiting(agent: Agent, call: OpenCall, what: Blocking) -> list[Waiting]:
     attempt = call.last.seq if call.last is not None else None
     of = {"approval": call.asked, "question": call.question}.get(what, attempt)
     child = call.last.child if call.last is not None and what == "child" else ""
-    return [Waiting(what, call.seq, call.name, of, declared, child)]
+    why = lost_tool(agent, call.name) if tool is None and what in ("doubt", "running") else ""
+    return [Waiting(what, call.seq, call.name, of, declared, child, why=why)]
 
 
 def _answer(agent: Agent, state: RunState, turn: Turn) -> Move | None:

@@ -22,6 +22,7 @@ UNKNOWN = (
     "The outcome of this call is unknown: it was started, and nobody can say whether it happened. Do not assume "
     "either, and do not make it again without a person's consent."
 )
+NOT_KNOWN = "Whether its earlier attempt happened is not known."
 Blocking = Literal["approval", "doubt", "running", "child", "question", "copy"]
 Course = Literal["run", "settle", "close"] | Blocking
 """What to do next with a call: one of three actions, or what it waits for."""
@@ -137,7 +138,11 @@ def _resolved(tool: Tool | None, call: OpenCall, last: Try, since: int) -> Cours
         return "settle" if call.unlooked(since) else "running"
     if last.verdict != "retry" or tool is None:
         return "settle"
-    return "approval" if tool.approval and call.approval is None else "run"
+    if call.approval is None:
+        return "approval" if tool.approval else "run"
+    return (
+        "run" if call.approval.verdict == "approved" else "settle" if call.approval.verdict == "answered" else "close"
+    )
 
 
 def resolved_early(call: OpenCall, state: RunState) -> bool:
@@ -210,7 +215,7 @@ def _placeholder(agent: Agent, call: OpenCall) -> tuple[str, Literal["error", "d
     if call.approval is not None and call.approval.verdict == "denied":
         said = "" if call.approval.by == EXPIRED else "They said: "
         reason = f" {said}{call.approval.reason}" if call.approval.reason else ""
-        return DENIED + reason, "denied"
+        return f"{DENIED}{reason}{_earlier(call.last)}", "denied"
     tool = agent.tool(call.name)
     if tool is None and (call.last is None or call.last.effect == "pure"):
         return no_such_tool(agent, call.name), "error"
@@ -219,6 +224,20 @@ def _placeholder(agent: Agent, call: OpenCall) -> tuple[str, Literal["error", "d
     if tool is not None and only_reads(tool) and effect_of(tool, call.last) in ("pure", "idempotent"):
         return INTERRUPTED, "interrupted"
     return UNKNOWN, "unknown"
+
+
+def _earlier(last: Try | None) -> str:
+    """Return a sentence about an attempt of a call that is not made again; empty if it certainly had no effect."""
+    harmless = last is None or last.effect == "pure" or last.void or last.doubt in WAITING
+    return "" if harmless else f" {NOT_KNOWN}"
+
+
+def gone(name: str) -> str:
+    """Return what the model reads of a call that may be tried again, but whose tool the agent does not have any more.
+
+    Nobody said that the attempt in doubt did not happen.
+    """
+    return f"There is no tool {name!r} any more, so this call was not tried again. {NOT_KNOWN}"
 
 
 def only_reads(tool: Tool) -> bool:
@@ -238,6 +257,15 @@ def no_such_tool(agent: Agent, name: str) -> str:
     """Return a sentence for the model which says that the tool does not exist, and which tools do."""
     names = [tool.name for tool in agent.tools]
     return f"There is no tool {name!r}.{nearest(name, names)} Tools: {', '.join(names) or 'none'}."
+
+
+def lost_tool(agent: Agent, name: str) -> str:
+    """Return a sentence for a person who settles a doubt: why the agent can neither look the call up nor try it again.
+
+    The sentence has no full stop, as the message of an error.
+    """
+    names = ", ".join(tool.name for tool in agent.tools)
+    return f"the agent {agent.name!r} has no tool {name!r} any more (its tools: {names or 'none'})"
 
 
 def tools_told(text: str) -> list[str]:

@@ -96,7 +96,8 @@ class Waiting(Struct, frozen=True):
     """Warnings for the person: characters in the texts that are invisible or that look like other characters."""
     why: str = ""
     """For an approval: why a hook wants a person to be asked; empty if the tool itself needs the approval. For a doubt:
-    why nobody knows whether it happened, such as the message of `InDoubt`; empty if the process ended."""
+    why nobody knows whether it happened, such as the message of `InDoubt`; empty if the process ended. In an
+    outcome, where the agent is known, it also says that the agent has no tool of that name any more."""
     refused: str = ""
     """Why the last answer about the call was rejected; empty if none was rejected."""
     answer_sent_at: datetime | None = None
@@ -161,7 +162,9 @@ def described(waiting: Waiting, run: str, state: RunState) -> Waiting:
     call = state.call(waiting.call) or state.unknown.get(waiting.call or 0)
     waiting = replace(waiting, run=waiting.run or run, session=opened.session if opened is not None else "")
     if call is not None:
-        waiting = replace(waiting, **_of_call(call, waiting.what))
+        known = _of_call(call, waiting.what)
+        said = [each for each in (known.get("why"), waiting.why) if each]
+        waiting = replace(waiting, **{**known, "why": "; ".join(said)})
     asked = state.questions.get(waiting.of or 0)
     if asked is not None:
         waiting = replace(waiting, question=asked.value, schema=asked.schema)

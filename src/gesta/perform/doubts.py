@@ -12,7 +12,7 @@ import anyio
 from msgspec.structs import replace
 
 from gesta.agent import Agent
-from gesta.decide.open_call import NEVER, awaits_end, replaced
+from gesta.decide.open_call import NEVER, awaits_end, gone, replaced
 from gesta.entry import fold
 from gesta.errors import message_of
 from gesta.events import LOGGER
@@ -82,9 +82,10 @@ async def _resolve(tool: Tool | None, call: OpenCall, live: LiveRun) -> None:
     last = call.last
     assert last is not None
     done = last.verdict == "done"
+    told = None if done else gone(call.name) if last.verdict == "retry" else "The call did not happen."
     content = ToolResultContent(
         call=call.seq,
-        tool_result=call.result if call.result is not None or done else "The call did not happen.",
+        tool_result=told if call.result is None else call.result,
         status="success" if done else "error",
         outcome="ok" if done else "error",
         doubts=await doubts_below(call, live),

@@ -311,6 +311,9 @@ def test_a_case_names_the_argument_that_a_call_has_no_more(
     gesta: Gesta, folder: Path, shop: Callable[[str, str], None]
 ):
     assert gesta("case", "add", "last", "shop.py:desk").exit_code == 0
+    Path("taken").touch()
+    done = gesta("case", "add", "last", "shop.py:desk", "--to", "taken")
+    assert (done.exit_code, done.stderr) == (2, "error: --to taken: File exists. Name a folder that you may write.\n")
     shop("number: int) -> dict", "order_number: int) -> dict")
     shop('"number": number,', '"number": order_number,')
     failed = run(folder, among="tests")[1]

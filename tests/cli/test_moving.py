@@ -245,6 +245,9 @@ def test_a_place_that_cannot_be_written_to_is_named_with_what_to_type(gesta: Ges
         1,
         "error: Cannot write '.': Is a directory. Name another file: -o FILE\n",
     )
+    full = gesta("export", "last", "-o", "/dev/full")
+    why = "No space left on device. What was written is not whole. Name another file: -o FILE"
+    assert (full.exit_code, full.stderr) == (1, f"error: Cannot write '/dev/full': {why}\n")
 
 
 def test_an_empty_address_is_no_receiver_of_traces(gesta: Gesta):

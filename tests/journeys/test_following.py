@@ -17,7 +17,7 @@ import gesta
 from gesta.address import Record, bind, open_record
 from gesta.bridges.pushing import push
 from gesta.compare.forks import Change, Fork, fork, go_on
-from gesta.errors import NoRun, OtherMessage, RecordError
+from gesta.errors import AgentError, NoRun, OtherMessage, RecordError
 from gesta.events import Event
 from gesta.kinds import CompactionContent
 from gesta.record.followers import FollowerTooSlow
@@ -389,6 +389,14 @@ async def test_listeners_that_are_cancelled_at_any_instant_leave_nothing_and_the
 async def collect(events: Any, heard: list[Event]) -> None:
     async for event in events:
         heard += [event]
+
+
+@pytest.mark.parametrize("most", [float("nan"), 0, -1, "5"])
+async def test_a_bound_that_nothing_fits_is_refused(most: Any) -> None:
+    async with gesta.open() as record:
+        await record.run(guide(), "m", session="s")
+        with pytest.raises(AgentError, match=r"most= of record.follow: found .*, expected a number of at least 1"):
+            await anext(record.follow("s", most=most))
 
 
 async def test_one_who_is_too_slow_goes_on_after_the_last_event_and_misses_nothing() -> None:

@@ -180,6 +180,18 @@ async def test_a_client_starts_a_server_asks_it_and_leaves_no_process(shop: Path
     assert len(keys(shop)) == 1
 
 
+async def test_who_serves_tools_alone_serves_no_path_that_approves(shop: Path) -> None:
+    with started(shop, *words("plain"), "--mcp", "--path", "/mcp") as (_, address):
+        async with Client(address) as client:
+            assert told(await client.call_tool("plain", {"message": "Hello."})) == "You said: Hello."
+        async with httpx2.AsyncClient(base_url=address.removesuffix("/mcp")) as others:
+            assert [(await others.get(path)).status_code for path in ("/waiting", "/openapi.json")] == [404, 404]
+            assert (await others.post("/runs/last/approve", json={})).status_code == 404
+    done = await anyio.run_process([sys.executable, *words("plain"), "--path", "/wait"], cwd=shop, check=False)
+    assert b"or --path: found '/wait', expected a list with some of these: /health, " in done.stderr
+    assert done.returncode == 1
+
+
 def servers(shop: Path) -> list[str]:
     """Return the processes that work in the folder of the shop."""
     found = list[str]()

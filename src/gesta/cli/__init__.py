@@ -11,7 +11,7 @@ from traceback import format_exc
 from types import FrameType
 from typing import TYPE_CHECKING
 
-from gesta.cli.talk import Screen, harmless
+from gesta.cli.talk import INTERRUPTED, Screen, harmless
 from gesta.text.redactor import SECRETS
 
 PATIENCE_S = 0.3  # seconds to wait for threads that have finished their work
@@ -73,6 +73,10 @@ def main() -> None:
                 screen.end()
             leave(leaving.code)
         raise
+    except KeyboardInterrupt:  # while the command was loaded, or with --debug
+        if "--debug" in sys.argv:
+            raise
+        raise SystemExit(INTERRUPTED) from None
     except Exception:  # noqa: BLE001 - with --debug
         sys.stderr.write(harmless(format_exc()))
         raise SystemExit(1) from None

@@ -22,6 +22,7 @@ from gesta.address import open_record
 from gesta.agent import Agent
 from gesta.cli.compare_options import CaseOptions, DiffOptions, ForkOptions, ReplayOptions
 from gesta.cli.driving import CODES
+from gesta.cli.files import write_whole
 from gesta.cli.layout import table
 from gesta.cli.loading import load, with_model, with_servers
 from gesta.cli.options import quoted
@@ -53,7 +54,6 @@ from gesta.events import Outcome
 from gesta.kinds import ToolCallContent
 from gesta.record.record import Record
 from gesta.store import RunRow
-from gesta.stores.common import private
 
 
 def replay(options: ReplayOptions) -> int:
@@ -356,9 +356,7 @@ def _add(options: CaseOptions) -> int:
     name = re.sub(r"[^\w.-]+", "-", f"{row.session}-{row.name}").strip("-.") or row.run
     path = Path(options.to) / f"{name}.jsonl"
     text = cases.written(made)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with open(path, "w", encoding="utf-8", opener=private) as file:
-        file.write(text)
+    write_whole(path, text, f"--to {options.to}", parents=True)
     entries = sum(len(each) for each in made.runs.values())
     facts = {"case": str(path), "entries": entries, "bytes": len(text.encode())}
     put(json_line(facts) if options.json else harmless(f"{path}: {count(entries, 'entry')}, {facts['bytes']:,} bytes"))
@@ -381,7 +379,7 @@ def _accept(options: CaseOptions) -> int:
             complain(GestaError(f"{path}: {error}"))
             continue
         changed = text != path.read_text(encoding="utf-8")
-        path.write_text(text, encoding="utf-8")
+        write_whole(path, text, str(path))
         facts = {"case": str(path), "changed": changed}
         put(json_line(facts) if options.json else harmless(f"{path}: {'accepted' if changed else 'as it was'}"))
     return FAILED if failed else 0

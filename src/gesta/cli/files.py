@@ -47,7 +47,7 @@ def verify(options: VerifyOptions) -> int:
             return found, runs, {}
         heads = await record.heads() if options.keep is not None else []
         if options.keep is not None:
-            _write_heads(options.keep, heads)
+            write_whole(options.keep, "".join(f"{head}\n" for head in heads), f"--keep {options.keep}")
         entries = (await record.store.sql("SELECT count(*) FROM entries")).rows[0][0]  # shared entries count once
         gone = sum(len(each.value.runs) for each in await pruning_notes(record.store))
         facts = {"entries": int(entries), "flaws": 0, "pruned": gone, "heads": sum(map(len, kept)), "kept": len(heads)}
@@ -126,13 +126,18 @@ def _heads(word: str) -> list[Head]:
     return [head for head in found if head is not None]
 
 
-def _write_heads(path: str, heads: Iterable[Head]) -> None:
-    """Write heads to a file. Raises Stop if the file cannot be written.
+def write_whole(path: str | Path, text: str, asked: str, *, parents: bool = False) -> None:
+    """Write a text to a file. Raises Stop if the file cannot be written.
 
-    A new file is written and renamed, so that a kill in between leaves the old file whole.
+    A new file is written and renamed, so that a kill or a full disk in between leaves the old file whole.
+
+    Args:
+        asked: the words of the command line that name the file, for the error message.
+        parents: whether to make the folder of the file, if it does not exist.
     """
-    text = "".join(f"{head}\n" for head in heads)
     try:
+        if parents:
+            Path(path).parent.mkdir(parents=True, exist_ok=True)
         if Path(path).exists() and not Path(path).is_file():  # such as a pipe
             Path(path).write_text(text, encoding="utf-8")
             return
@@ -150,7 +155,8 @@ def _write_heads(path: str, heads: Iterable[Head]) -> None:
         finally:
             beside.unlink(missing_ok=True)
     except OSError as error:
-        raise Stop(f"--keep {path}: {error.strerror or error}. Name a file that you may write.") from error
+        named = "folder" if parents else "file"
+        raise Stop(f"{asked}: {error.strerror or error}. Name a {named} that you may write.") from error
 
 
 def _pruned(runs: int) -> str:
@@ -175,15 +181,15 @@ def export(options: ExportOptions) -> None:
             async for line in lines:
                 sys.stdout.write(shown(line))
             return
+        begun = ""
         try:
-            opened = await anyio.open_file(options.output, "w", encoding="utf-8", newline="\n")
+            async with await anyio.open_file(options.output, "w", encoding="utf-8", newline="\n") as file:
+                begun = "What was written is not whole. "
+                async for line in lines:
+                    await file.write(line)
         except OSError as error:
-            raise Stop(
-                f"Cannot write {options.output!r}: {error.strerror}. Name another file: -o FILE", FAILED
-            ) from error
-        async with opened as file:
-            async for line in lines:
-                await file.write(line)
+            why = error.strerror or error
+            raise Stop(f"Cannot write {options.output!r}: {why}. {begun}Name another file: -o FILE", FAILED) from error
         say(f"{count(await _number(record, options), 'run')} written to {options.output}")
 
     reading(options, write)

@@ -19,6 +19,7 @@ from gesta.errors import MissingExtra
 try:
     from gesta.serve.access import Access
     from gesta.serve.app import assembled
+    from gesta.serve.routes import DESCRIPTION
     from gesta.serve.server import serve as run
     from gesta.serve.service import Service
 except ModuleNotFoundError as missing:
@@ -53,14 +54,15 @@ def serve(options: ServeCommandOptions, make: Assemble | None = None, more: str 
         say(f"Serving {', '.join(names)} at {address}, on the record {record}.")
         if more:
             say(f"Clients of MCP find them at {further}.", DIM)
-        say(f"{address}/openapi.json describes it. Ctrl-C ends it.", DIM)
+        described = options.path is None or DESCRIPTION in options.path
+        say(f"{address}{DESCRIPTION} describes it. Ctrl-C ends it." if described else "Ctrl-C ends it.", DIM)
 
     async def main() -> None:
         async with open_record(record, approver=approver) as opened, traced(opened):
             if make is not None:
                 app, service = make(opened, agents, access)
             else:
-                app, service = assembled(opened, agents, access, work=not options.no_work)
+                app, service = assembled(opened, agents, access, work=not options.no_work, paths=options.path)
             with listening(options.host, options.port) as listens:
                 await run(app, service, listens, ready=ready)
 

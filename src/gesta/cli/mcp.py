@@ -36,7 +36,9 @@ def serve(options: ServeCommandOptions) -> None:
     else:
         by_http.serve(
             options,
-            lambda record, agents, access: http.agents_app(record, agents, access, work=work, texts=texts),
+            lambda record, agents, access: http.agents_app(
+                record, agents, access, work=work, texts=texts, paths=options.path
+            ),
             http.PATH,
         )
 

@@ -45,6 +45,15 @@ class ServeCommandOptions(OnRecord):
             show_default=False,
         ),
     ] = None
+    path: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--path",
+            metavar="PATH",
+            help="Serve this path alone, as /mcp or /sessions/{session}/messages; may be repeated.",
+            show_default=False,
+        ),
+    ] = None
     host: Host = "127.0.0.1"
     port: Port = 8420
     token: Annotated[

@@ -21,6 +21,8 @@ def serve(options: ServeCommandOptions) -> int:
         raise Stop("Name an agent, as in gesta serve agent.py:agent; or --read, to serve the record alone.")
     if options.describe and not (options.mcp or options.stdio):
         raise Stop("--describe is for clients of MCP. Add --mcp or --stdio.")
+    if options.path and (options.stdio or options.read):
+        raise Stop("--path is for agents over HTTP: by --stdio and --read nothing else is served. Leave it out.")
     logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="%(message)s")
     if options.mcp or options.stdio or options.read:
         from gesta.cli import mcp

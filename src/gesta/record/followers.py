@@ -23,7 +23,7 @@ from gesta.kinds import BeginContent
 from gesta.log.journal import pages
 from gesta.record.entry_events import EntryEvents
 from gesta.record.told_words import ToldWords
-from gesta.record.watch import Watch
+from gesta.record.watch import Watch, bound_of
 from gesta.store import RunRow, Store
 
 MOST_WAITING = 1000
@@ -99,7 +99,7 @@ class Follower:
         self.runs: dict[str, int] = dict.fromkeys(target.runs, 0)
         """For each followed run, the seq of the last entry whose events were yielded."""
         self._watch, self._broadcast, self._target = watch, broadcast, target
-        self._after, self._most = after_event(after), most
+        self._after, self._most = after_event(after), bound_of(most)
         self._pos = 0
         self._events = EntryEvents()
         self._waiting: deque[Entry | tuple[Event, int] | None] = deque()

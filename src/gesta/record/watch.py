@@ -12,7 +12,7 @@ from anyio.abc import TaskGroup
 from anyio.lowlevel import checkpoint
 
 from gesta.entry import Entry, Row
-from gesta.errors import GestaError
+from gesta.errors import AgentError, GestaError
 from gesta.kinds import Kind
 from gesta.log.journal import entry_of
 from gesta.store import Store
@@ -98,3 +98,10 @@ class Watch:
         for each in list(self._followers):
             if row.run in each.runs or (begins and isinstance(found, Entry) and each.opens(found)):
                 each.take(found)
+
+
+def bound_of(most: float) -> float:
+    """Return `most`, the greatest number of what may wait in a queue. Raises AgentError if that is no number from 1."""
+    if not isinstance(most, int | float) or not most >= 1:  # neither is NaN
+        raise AgentError(f"most= of record.follow: found {most!r:.40}, expected a number of at least 1, such as 1000.")
+    return most

@@ -68,7 +68,7 @@ def chosen(paths: Collection[str] | None) -> list[Place]:
     for path in [paths] if isinstance(paths, str) else paths:
         if path not in known or isinstance(paths, str):
             expected = f"expected a list with some of these: {', '.join(known)}"
-            raise AgentError(f"paths= of gesta.serve.app: found {path!r}, {expected}.{nearest(path, known)}")
+            raise AgentError(f"paths= of gesta.serve.app, or --path: found {path!r}, {expected}.{nearest(path, known)}")
     return [place for place in PLACES if place.path in paths]
 
 

@@ -257,6 +257,14 @@ def test_a_run_whose_turn_begins_at_no_number_is_not_pruned(path: Path) -> None:
     assert runs_of(path) == [run, other]
 
 
+def test_a_run_whose_first_number_is_broken_is_not_pushed(path: Path) -> None:
+    run, _ = runs_of(path)
+    put(path, "seq", "1.5", f"run = '{run}' AND seq = 1")
+    done = gesta_command("push", str(path), "pushed.gesta")
+    assert done.exit_code == 1
+    assert f"the entries of run {run!r} have gaps: expected entry {run}." in done.stderr
+
+
 def test_a_first_entry_whose_content_is_no_text_names_no_base() -> None:
     assert base_in(b'{"opened":{"base":{"run":"r","seq":1}}}') is None  # type: ignore[arg-type]
 

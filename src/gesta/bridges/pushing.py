@@ -300,7 +300,10 @@ async def _commit_move(store: Store, lease: Lease, by: str, to: str) -> Lease:
 async def _copy(
     source: Store, target: Store, held: dict[str, Held], pushed: Pushed, progress: Callable[[int], None]
 ) -> None:
-    """Copy the new entries of the held runs in the order in which the source committed them."""
+    """Copy the new entries of the held runs in the order in which the source committed them.
+
+    Raises BrokenRecord if an entry of the source is missing or cannot be read. What was copied before stays.
+    """
     after = 0
     while rows := (await source.sql(ROWS, (after, PAGE))).rows:
         after = rows[-1][0]
@@ -311,7 +314,10 @@ async def _copy(
             new = await source.read(run, one.head, last)
             names = dict.fromkeys(name for row in new for name in blob_names(row))
             blobs = [await source.get_blob(run, name) for name in names]
-            await target.append(Batch(one.there, one.head, new, blobs, synced=one.moves))
+            try:
+                await target.append(Batch(one.there, one.head, new, blobs, synced=one.moves))
+            except ValueError as error:
+                raise BrokenRecord(source.info.address, f"the entries of run {run!r} have gaps: {error}") from error
             one.head = last
             pushed.entries += len(new)
         progress(pushed.entries)

@@ -7,6 +7,7 @@ ORDER = (
     "waits",
     "answers",
     "cancel",
+    "renamed",
     "options",
     "entry_events",
     "turns",

@@ -37,6 +37,7 @@ from gesta.record.entry_events import waiting_event
 from gesta.record.forks import advance, base_below
 from gesta.record.leases import Leases, queue_of
 from gesta.record.options import supplied
+from gesta.record.renamed import refuse_renamed
 from gesta.record.waits import left_in_doubt, opened_before, with_waits_below
 from gesta.state.calls import LOST
 from gesta.state.opening import (
@@ -320,6 +321,8 @@ class Turns:
 
     async def begin(self, agent: Agent, opening: Opening, live: LiveRun) -> None:
         """Write the `begin` entry of a turn, and then the message or task that opens the turn."""
+        if live.state.opened is None and opening.parent_run is None:
+            await refuse_renamed(agent, opening, live, self.held)
         close_orphans(live.log.journal, live.state)
         at = {"record": self.store.info.id, "session": opening.session, "name": opening.name}
         depth, above = opening.depth, opening.parent_run

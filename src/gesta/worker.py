@@ -11,6 +11,7 @@ fails does not stop the worker: the failure is reported, and the run is tried ag
 import logging
 from collections.abc import AsyncIterator, Callable, Sequence
 from datetime import datetime, timedelta
+from pathlib import Path
 
 import anyio
 from anyio.abc import TaskGroup
@@ -32,6 +33,8 @@ UNTOLD = frozenset({"doubt", "running", "child"})
 process has ended."""
 LOGGER = logging.getLogger("gesta")
 Told = Callable[[Outcome], None]
+FileId = tuple[int, int]
+"""The device and the inode of a file."""
 
 
 class Failed(Struct, frozen=True, kw_only=True):
@@ -95,6 +98,7 @@ class Worker:
             failed: a function that is called with each failure; by default the logger `gesta` logs a warning.
         """
         self._record = record
+        self._file = file_of(record)
         self._agents = {agent.name: agent for agent in agents}
         self._limit = anyio.CapacityLimiter(jobs)
         self._failed = failed
@@ -114,9 +118,14 @@ class Worker:
         Raises:
             WriteFailed: the record cannot be read.
         """
-        before = self._went
+        before, unread = self._went, list[WriteFailed]()
         async with anyio.create_task_group() as group:
-            await self._begin(group, told)
+            try:
+                await self._begin(group, told)
+            except WriteFailed as failure:  # raised below, so that the task group does not wrap it
+                unread.append(failure)
+        if unread:
+            raise unread[0]
         return self._went - before
 
     async def work(
@@ -197,6 +206,9 @@ class Worker:
 
     async def _due(self) -> AsyncIterator[RunRow]:
         """Yield the due runs of the worker's agents; no child runs. Raises WriteFailed if the record cannot be read."""
+        if file_of(self._record) != self._file:  # nobody else writes the one that is open: nothing would ever be due
+            found = "it is not the file that was opened: it was moved, deleted or replaced"
+            raise WriteFailed(self._record.info.address, f"{found}. Put it back, or start this program again")
         rows = await self._record.store.runs()
         below: dict[str | None, list[str]] = {}
         for row in rows:
@@ -260,3 +272,12 @@ class Worker:
             else:
                 again.pop(row.run, None)
         return before is None or before.head != state.head
+
+
+def file_of(record: Record) -> FileId | None:
+    """Return what tells the file of a record from every other file; `None` if the record is no file, or it is gone."""
+    try:
+        found = Path(record.info.address).stat()
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino

@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import ExitStack, asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, cast
@@ -10,6 +10,7 @@ from typing import Any, cast
 import anyio
 import anyio.lowlevel
 import pytest
+from msgspec.structs import replace
 
 import gesta
 from gesta import address
@@ -18,7 +19,7 @@ from gesta.entry import Row
 from gesta.errors import BrokenRecord, LeaseLost, OtherProgram, ServerGone, WriteFailed
 from gesta.kinds import AnswerContent
 from gesta.record.record import Record
-from gesta.store import Batch, RunRow
+from gesta.store import Batch, Info, RunRow
 from gesta.stores.memory import MemoryStore
 from gesta.worker import Failed, Worker
 
@@ -299,3 +300,43 @@ async def test_a_write_that_fails_once_below_a_turn_stops_the_turn_for_no_longer
         await worker.look(told.append)
         now += timedelta(seconds=1)
     assert (told[-1].answer, len(paid)) == ("All is paid.", 1)
+
+
+async def test_a_worker_whose_record_was_replaced_says_so_and_goes_on_when_it_is_put_back(tmp_path: Path) -> None:
+    class Placed(MemoryStore):
+        @property
+        def info(self) -> Info:
+            return replace(super().info, address=str(path))
+
+    path, away, other = (tmp_path / f"{name}.gesta" for name in ("r", "away", "other"))
+    path.touch()
+    other.touch()
+    agent, told = asking("one", lambda: "fine"), list[gesta.Outcome]()
+    record = Record(Placed(), address.bind)
+    outcome = await record.run(agent, "Go.", session="s")
+    worker = Worker(record, [agent])
+    path.rename(away)
+    for there in (False, True):
+        if there:
+            other.rename(path)
+        with pytest.raises(WriteFailed, match="is not the file that was opened: it was moved, deleted or replaced"):
+            await worker.look(told.append)
+    away.rename(path)
+    await record.answer(outcome.waiting[0], "yes", by="ann")
+    assert await worker.look(told.append) == 1
+    assert told[-1].answer == "fine"
+
+
+def test_one_who_only_reads_reads_the_file_that_took_the_place_of_the_one_that_was_opened(tmp_path: Path) -> None:
+    path, other, agent = tmp_path / "r.gesta", tmp_path / "other.gesta", asking("one", lambda: "fine")
+    with gesta.open_sync(other) as record:
+        record.run(agent, "Go.", session="new")
+    with ExitStack() as readers:
+        with gesta.open_sync(path) as record:
+            record.run(agent, "Go.", session="s")
+            reader = readers.enter_context(gesta.open_sync(path, readonly=True))
+            assert [each.name for each in reader.sessions()] == ["s"]
+        path.unlink()
+        assert reader.find("s").session == "s", "what is open can still be read"
+        other.rename(path)
+        assert [each.name for each in reader.sessions()] == ["new"]

@@ -6,7 +6,6 @@ A record is the store of all runs. A turn is one message to an agent and all the
 import logging
 from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import anyio
@@ -19,11 +18,9 @@ from gesta.record.names import run_of_id
 from gesta.record.stream import breaks_off
 from gesta.serve.bodies import Refused, unopened
 from gesta.serve.chat_sessions import Conversations
-from gesta.worker import Worker
+from gesta.worker import FileId, Worker, file_of
 
 LOGGER = logging.getLogger("gesta")
-FileId = tuple[int, int]
-"""The device and the inode of a file."""
 
 
 class Service:
@@ -150,15 +147,6 @@ class Service:
                 raise
             how = message_of(raised) if isinstance(raised, GestaError) else type(raised).__name__
             LOGGER.warning("Run %s could not go on: %s", run, how, exc_info=None if how else raised)
-
-
-def file_of(record: Record) -> FileId | None:
-    """Return what tells the file of a record from every other file; `None` if the record is no file, or it is gone."""
-    try:
-        found = Path(record.info.address).stat()
-    except OSError:
-        return None
-    return found.st_dev, found.st_ino
 
 
 def _went(outcome: Outcome) -> None:

@@ -13,6 +13,7 @@ from tests.threads import Held
 
 import gesta
 from gesta.address import Record, bind
+from gesta.cli.waits import why
 from gesta.compare.forks import Fork, fork, go_on
 from gesta.compare.replaying import replay_run
 from gesta.errors import WriteFailed
@@ -117,10 +118,10 @@ async def test_a_reconcile_that_always_raises_is_asked_once_by_each_lease_and_th
             assert await record.read(outcome.run) == known
         queued = await record.run(paying(bank), "and?", session="s", key="k2")
         assert (stands(queued), queued.queued, bank.asked) == ("doubt", True, 5)
-    assert unsettled(known) == ["reconcile of pay could not tell: ValueError: closed"]
+    assert unsettled(known) == ["reconcile of pay could not tell: it raised ValueError: closed"]
     assert bank.paid == 1
     told = [each.getMessage() for each in caplog.records if each.levelno == logging.WARNING]
-    again = "reconcile of pay could not tell again: ConnectionError: "
+    again = "reconcile of pay could not tell again: it raised ConnectionError: "
     assert told == [f"{again}<U+001B>[31mclosed to <secret bank>", *[f"{again}the bank is closed"] * 3]
 
 
@@ -216,6 +217,48 @@ async def test_an_attempt_that_ends_within_a_lease_is_asked_about_once_more_in_i
         entries = await record.read(outcome.run)
     assert (stands(outcome), bank.paid, bank.asked) == ("answered", 1, 2)
     assert [each.verdict for each in found(entries, ResolutionContent)] == ["failed"]
+
+
+class Broken:
+    """A value that cannot be shown."""
+
+    def __repr__(self) -> str:
+        raise RuntimeError("no text")
+
+
+def silent(_key: str) -> gesta.NotDone:
+    raise TimeoutError
+
+
+EXPECTED = ", expected gesta.Done(result), gesta.NotDone() or gesta.Unknown()"
+
+
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        (lambda _: True, f"it returned True{EXPECTED}"),
+        (lambda _: None, f"it returned None{EXPECTED}"),
+        (lambda _: "the order is paid", f"it returned 'the order is paid'{EXPECTED}"),
+        (lambda _: gesta.NotDone, f"it returned <class 'gesta.function_tool.context.NotDone'>{EXPECTED}"),
+        (lambda _: Broken(), f"it returned an object of the type 'Broken'{EXPECTED}"),
+        (lambda _: "x" * 90 + gesta.secret("till", "sk-11223344556677"), f"it returned '{'x' * 90}<secret …{EXPECTED}"),
+        (lambda _: gesta.Unknown(), "it returned gesta.Unknown()"),
+        (lambda _: int("five"), "it raised ValueError: invalid literal for int() with base 10: 'five'"),
+        (silent, "it raised TimeoutError"),
+    ],
+)
+async def test_what_a_reconcile_returned_in_place_of_an_answer_is_told_to_who_settles_the_doubt(
+    answer: Any, said: str
+) -> None:
+    agent = paying(Bank(), reconcile=answer)
+    async with gesta.open() as record:
+        outcome = await record.run(agent, "go", **GO)
+        told = f"reconcile of pay could not tell: {said}"
+        assert [each.why for each in outcome.waiting] == [told]
+        assert f"\nThe reason: {told}" in why(outcome.waiting[0])
+        entries = await record.read(outcome.run)
+    seen = await replay_run({outcome.run: entries}, outcome.run, agent)
+    assert (seen.first, seen.entries) == (None, len(entries))
 
 
 async def test_a_reconcile_that_hangs_in_a_thread_is_not_called_a_second_time_beside_itself() -> None:

@@ -26,6 +26,7 @@ from gesta.compare.same import Difference, by_lot, difference
 from gesta.entry import GENESIS, Entry, Row, utc_text
 from gesta.errors import BrokenRecord, WriteFailed
 from gesta.function_tool.context import Done, NotDone, Unknown
+from gesta.function_tool.reconcile import Untold
 from gesta.kinds import (
     AttemptContent,
     BudgetContent,
@@ -350,14 +351,14 @@ class Stage:
     async def settled(self, attempt: int) -> Any:
         """Return the recorded answer of a tool's `reconcile` function about an attempt: `Done` or `NotDone`.
 
-        If the record says next that the function could not tell, return the recorded reason as text. If the record
+        If the record says next that the function could not tell, return the recorded reason. If the record
         said so earlier, return `Unknown()`. Raises WriteFailed if the record has no answer at this place.
         """
         content = self.coming()
         if isinstance(content, ResolutionContent) and content.of == attempt and content.by.startswith(RECONCILED):
             return Done(content.result) if content.verdict == "done" else NotDone()
         if _unsettled(content, attempt):
-            return content.error.message.partition(" could not tell: ")[2]
+            return Untold(content.error.message.partition(" could not tell: ")[2])
         if any(_unsettled(each.content, attempt) for each in self.recorded[: self.written]):
             return Unknown()
         if self.journal is not None:

@@ -9,14 +9,24 @@ import inspect
 from types import SimpleNamespace, UnionType
 from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
+from msgspec import Struct
+
 from gesta.errors import BadTool
-from gesta.function_tool.context import Context
-from gesta.function_tool.signature import cells_of, unwrapped
+from gesta.function_tool.context import Context, Done, NotDone, Unknown
+from gesta.function_tool.signature import cells_of, cut, unwrapped
+from gesta.text.redactor import SECRETS
 
 FORMS = "Write `(key: str)` or `(key: str, context: gesta.Context)`"
 RECEIVED = ((str, "the idempotency key"), (Context, "the context of the call"))
 """The type of each argument that a `reconcile` function receives, and the words for it."""
+ANSWERS = "expected gesta.Done(result), gesta.NotDone() or gesta.Unknown()"
 PLAIN = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+
+
+class Untold(Struct, frozen=True):
+    """The answer of a `reconcile` function that could not tell. A replay returns it, with the recorded words."""
+
+    why: str
 
 
 def check_reconcile(reconcile: Any, name: str) -> None:
@@ -58,6 +68,17 @@ def arguments_for(reconcile: Any, key: str, context: Context) -> tuple[Any, ...]
     own = len(places) > 1 and places[1].annotation is inspect.Parameter.empty
     own = own and places[1].default not in (None, inspect.Parameter.empty)
     return (key, context)[: 1 if own else 2 if several else len(places)]
+
+
+def answer_of(returned: Any) -> Done | NotDone | Unknown | Untold:
+    """Return what a `reconcile` function returned; for a value that is no answer, words that say what was expected."""
+    if isinstance(returned, Done | NotDone | Unknown | Untold):
+        return returned
+    try:
+        found = cut(SECRETS.text(repr(returned)))  # a secret that is cut would not be known any more
+    except Exception:  # noqa: BLE001 - an object of the user may raise anything
+        found = f"an object of the type {type(returned).__name__!r}"
+    return Untold(f"it returned {found}, {ANSWERS}")
 
 
 def _parameters(reconcile: Any, name: str) -> list[inspect.Parameter]:

@@ -16,8 +16,8 @@ from gesta.decide.open_call import NEVER, awaits_end, gone, replaced
 from gesta.entry import fold
 from gesta.errors import message_of
 from gesta.events import LOGGER
-from gesta.function_tool.context import Done, NotDone
-from gesta.function_tool.reconcile import arguments_for
+from gesta.function_tool.context import Done, NotDone, Unknown
+from gesta.function_tool.reconcile import Untold, answer_of, arguments_for
 from gesta.function_tool.tool import Tool
 from gesta.kinds import AttemptContent, Error, FaultContent, ResolutionContent, ToolCallContent, ToolResultContent
 from gesta.log.journal import read
@@ -162,24 +162,29 @@ async def _gone(process: str, live: LiveRun) -> bool:
     return found is True
 
 
-async def _found_out(agent: Agent, tool: Tool, call: OpenCall, live: LiveRun) -> Any:
+async def _found_out(agent: Agent, tool: Tool, call: OpenCall, live: LiveRun) -> Done | NotDone | Unknown | Untold:
     """Return what the tool's `reconcile` answers about the last attempt of a call.
 
-    If `reconcile` raises or is too slow, return a text that says so. Raises TurnLeft if the turn is asked to stop.
+    If it raises, is too slow or returns no answer, the words say so. Raises TurnLeft if the turn is asked to stop.
     """
     last, opened = call.last, live.state.opened
     assert last is not None and tool.reconcile is not None and opened is not None
     key = last.key or call_key(opened.record, live.log.run, call.seq)
     context = context_of(Trial(call, last.seq, key), live)
     given = arguments_for(tool.reconcile, key, context)
-    found, name = "no answer in time", f"reconcile of {attempt_name(live, last.seq)}"
+    found: Done | NotDone | Unknown | Untold = Untold("no answer in time")
+    name = f"reconcile of {attempt_name(live, last.seq)}"
     with live.stop.breaking() as stopped, anyio.move_on_after(tool.timeout_s or agent.policy.tool_timeout_s):
         returned = await caught(_asked(tool, given, name))
-        failure = returned.failure
-        found = returned.value if failure is None else f"{type(failure).__name__}: {message_of(failure)}"
+        found = answer_of(returned.value) if returned.failure is None else Untold(_raised(returned.failure))
     if stopped.cancelled_caught:
         raise TurnLeft
     return found
+
+
+def _raised(failure: BaseException) -> str:
+    name, text = type(failure).__name__, message_of(failure)
+    return f"it raised {name}: {text}" if text else f"it raised {name}"
 
 
 async def _asked(tool: Tool, given: tuple[Any, ...], name: str) -> Any:
@@ -229,12 +234,19 @@ async def _reconcile(agent: Agent, call: OpenCall, live: LiveRun, *, over: bool)
             live.write(verdict, last.seq)
         case _ if last.asked and over == last.over:
             last.asked = live.state.since + 1
-            if isinstance(found, str):
-                LOGGER.warning("%s could not tell again: %s", by, visible(SECRETS.text(found)))
+            if isinstance(found, Untold):
+                LOGGER.warning("%s could not tell again: %s", by, visible(SECRETS.text(found.why)))
         case _:
-            said = "not done, but the attempt may still be at work" if isinstance(found, NotDone) else found
-            error = Error(type=UNSETTLED, message=f"{by} could not tell: {said}")
+            error = Error(type=UNSETTLED, message=f"{by} could not tell: {_untold(found)}")
             live.write(FaultContent(of=last.seq, error=error, over=True if over else None), last.seq)
+
+
+def _untold(found: NotDone | Unknown | Untold) -> str:
+    """Return in words why an answer of `reconcile` settles nothing."""
+    if isinstance(found, Untold):
+        return found.why
+    early = "not done, but the attempt may still be at work"
+    return early if isinstance(found, NotDone) else "it returned gesta.Unknown()"
 
 
 async def settle_idle(agent: Agent, live: LiveRun) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import anyio
+import msgspec
 import pytest
 
 import gesta
@@ -166,6 +167,18 @@ async def test_where_the_program_has_an_approver_only_a_signed_approval_counts(t
         assert (await record.resume(outcome.run, agent)).answer == "Done."
         assert [refused is None for _, refused in await judgements(record, outcome.run)] == [False, False, True]
     assert PAID == [10]
+
+
+async def test_a_call_that_a_later_version_made_without_an_approval_is_not_asked_about_any_more() -> None:
+    def unsure(euros: int) -> str:
+        raise gesta.InDoubt(f"{euros} may be paid")
+
+    later = msgspec.structs.replace(desk(), tools=[gesta.tool(unsure, name="pay", effect="once")])
+    async with gesta.open() as record:
+        outcome = await record.run(desk(), "Pay.", session="s")
+        assert len(await asked(record.store, outcome.run)) == 1
+        assert [each.what for each in (await record.resume(outcome.run, later)).waiting] == ["doubt"]
+        assert await asked(record.store, outcome.run) == []
 
 
 def test_the_synchronous_door_has_an_approver_too() -> None:

@@ -230,18 +230,13 @@ def _questions(state: RunState) -> Iterator[Waiting]:
 
 def _approvals(state: RunState) -> Iterator[Waiting]:
     for call in state.current():
-        if _awaits_approval(call):
+        if call.awaits_approval:
             yield Waiting("approval", call.seq, call.name, call.asked)
-
-
-def _awaits_approval(call: OpenCall) -> bool:
-    """Return whether an approval is what the call waits for: no attempt was made since a person was asked."""
-    return call.asked is not None and call.approval is None and (call.last is None or call.last.seq < call.asked)
 
 
 def _doubts(state: RunState) -> Iterator[Waiting]:
     for call in state.calls.values():
-        if call.last is None or call.last.doubt in WAITING or call.last.verdict == "done" or _awaits_approval(call):
+        if call.last is None or call.last.doubt in WAITING or call.last.verdict == "done" or call.awaits_approval:
             continue
         if call.last.effect == "pure" and (call.last.doubt is not None or call.last.over):  # it runs again
             yield Waiting("resume")

@@ -215,8 +215,8 @@ class OpenCall(Struct):
 
     @property
     def awaits_approval(self) -> bool:
-        """Whether a person was asked to approve the call and has not answered."""
-        return self.asked is not None and self.approval is None
+        """Whether the call waits for an approval: a person was asked, has not answered, and no attempt came after."""
+        return self.asked is not None and self.approval is None and (self.last is None or self.last.seq < self.asked)
 
     @property
     def final_args(self) -> dict[str, Any]:

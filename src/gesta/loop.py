@@ -77,9 +77,9 @@ async def turn(agent: Agent, live: LiveRun) -> Outcome:
             match move:
                 case Finish():
                     await perform(agent, move, live)
-                    return outcome(live)
+                    return outcome_of(live.log.run, live.state)
                 case Wait() if not await take_in(live):
-                    return outcome(live, move.what)
+                    return outcome_of(live.log.run, live.state, move.what)
     raise TurnLeft
 
 
@@ -137,11 +137,6 @@ def _received(letter: Letter, content: Content, attempt: Entry | None, live: Liv
     return content
 
 
-def outcome(live: LiveRun, waiting: tuple[Waiting, ...] = (), of: Turn | None = None) -> Outcome:
-    """Return the outcome of a turn, computed from the run's state; by default of the last turn."""
-    return outcome_of(live.log.run, live.state, waiting, of)
-
-
 def outcome_of(run: str, state: RunState, waiting: tuple[Waiting, ...] = (), of: Turn | None = None) -> Outcome:
     """Return the outcome of a turn of a run, computed from the run's state.
 
@@ -151,14 +146,13 @@ def outcome_of(run: str, state: RunState, waiting: tuple[Waiting, ...] = (), of:
     """
     turn, opened = of or state.turn, state.opened
     assert turn is not None and opened is not None
-    value = turn.text if turn.value is None and not turn.null else turn.value
     return Outcome(
         run=run,
         session=opened.session,
         turn=turn.begin,
         reason=cast("Reason", turn.reason or "waiting"),
         answer=turn.text if turn.reason == "answered" else None,
-        given=value if turn.reason == "answered" else None,
+        given=turn.given if turn.reason == "answered" else None,
         waiting=tuple(described(each, run, state) for each in waiting) if waiting else (),
         error=turn.error,
         requests=turn.requests,

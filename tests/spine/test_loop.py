@@ -7,7 +7,7 @@ from gesta import address
 from gesta.codec.rows import encode_content
 from gesta.decide.move import Finish, Pause, decide, decide_calls, decide_request
 from gesta.kinds import FaultContent, Kind, SignalContent, UserContent
-from gesta.loop import outcome, step, take_in, turn
+from gesta.loop import outcome_of, step, take_in, turn
 from gesta.perform.execution import LiveRun, TurnCaller
 from gesta.perform.stop import Stop
 from gesta.record.record import Record
@@ -66,7 +66,7 @@ async def test_a_step_is_one_move_and_leaves_the_end_of_the_turn_to_its_caller()
                 last = entries[-1].content
         assert made == ["Ask", "Pause", "Ask", "Finish"]
         assert not isinstance(last, FaultContent)
-        assert outcome(desk).reason == "waiting"
+        assert outcome_of(desk.log.run, desk.state).reason == "waiting"
         assert decide(acting, desk.state) == Finish("answered")
 
 

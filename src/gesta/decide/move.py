@@ -123,7 +123,7 @@ def _checked_move(hooks: Hooks, move: Move, state: RunState, turn: Turn) -> Move
     if check is not None and turn.waits is not None and turn.waits[0] > state.since:  # a later lease asks again
         return Wait((Waiting("child", run=turn.waits[1]) if turn.waits[1] else Waiting("copy"),))
     if check is None and isinstance(move, Finish) and move.reason == "answered" and turn.changed is not None:
-        of = turn.reply if turn.ended_by is None else turn.ended_by[1]
+        of = turn.answer_seq
         assert of is not None
         return Finish("answered", value=turn.value, causes=(of, turn.changed))
     return check or move
@@ -144,7 +144,7 @@ def _check(hooks: Hooks, move: Move, state: RunState, turn: Turn) -> Check | Non
             calls = [call for call in map(state.call, seqs) if call is not None and call.unchecked]
             return Check("call", calls=tuple(calls)) if calls else None
         case Finish("answered") if hooks.answer is not None:
-            of = turn.reply if turn.ended_by is None else turn.ended_by[1]
+            of = turn.answer_seq
             return Check("answer", of) if of is not None and of not in turn.checked else None
     return None
 

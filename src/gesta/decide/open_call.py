@@ -60,21 +60,21 @@ def _alone(agent: Agent, call: OpenCall, state: RunState) -> Course:
         return "running"
     elif call.in_doubt(state.since):
         return _doubt(agent, call, state)
-    if call.answer is not None or (call.approval is not None and call.approval.verdict == "answered"):
+    said = call.approval.verdict if call.approval is not None else None
+    hook = call.check.verdict if call.check is not None else None
+    if call.answer is not None or said == "answered":
         return "settle"
     if tool is None and call.question is not None:  # a person was asked, and may still answer
         return "question"
-    if tool is None or (call.approval is not None and call.approval.verdict == "denied"):
-        return "close"
-    if call.check is not None and call.check.verdict == "refused":
+    if tool is None or said == "denied" or hook == "refused":
         return "close"
     if tool.asks:
         return "question"
-    if call.approval is not None:
+    if said is not None:
         return "run"
     doubted = (
         call.repeats
-        or (call.check is not None and call.check.verdict == "asked")
+        or hook == "asked"
         or ((state.doubtful or state.above or state.unknown) and call.name in state.doubts())
     )
     return "approval" if tool.approval or doubted else "run"

@@ -12,7 +12,6 @@ import copy
 from collections.abc import Callable
 from functools import partial
 from inspect import isawaitable
-from traceback import format_exception
 from typing import Any, Literal
 
 import anyio
@@ -21,7 +20,7 @@ from msgspec.structs import replace
 
 from gesta.agent import Agent, function_name
 from gesta.decide.move import Check
-from gesta.errors import GestaError, message_of
+from gesta.errors import message_of
 from gesta.events import Outcome
 from gesta.hooks import (
     VERDICTS,
@@ -42,7 +41,7 @@ from gesta.hooks import (
 from gesta.kinds import CheckContent, CompactionContent, Error, FaultContent, SystemContent
 from gesta.perform.child import Children, ChildTask, ChildWaits, hand_over, turn_context
 from gesta.perform.execution import LiveRun
-from gesta.perform.result import plain
+from gesta.perform.result import plain, trace_of
 from gesta.state.calls import HOOK, WAITS, OpenCall
 
 WRITTEN: dict[type[Verdict], Literal["refused", "changed", "again", "asked", "added"]] = {
@@ -53,12 +52,8 @@ WRITTEN: dict[type[Verdict], Literal["refused", "changed", "again", "asked", "ad
     Add: "added",
 }
 """The verdict that is recorded for each type of answer that a hook can return."""
-
-
 BY = "check"
 """Part of the name of a child run that a hook starts, after the point at which the hook is asked: `answer check#7`."""
-
-
 UNASKED = object()
 """What `_ask_hook` returns if there is no verdict."""
 
@@ -102,14 +97,15 @@ async def check(agent: Agent, move: Check, live: LiveRun) -> None:
         about = Asking(number=turn.requests + 1, message=turn.task)
     elif move.point == "answer":
         about = _given(agent, live)
-    hook, children = getattr(agent.hooks, move.point), Children()
-    verdict = await _ask_hook(agent, live, HookQuestion(move.point, move.of, about, hook, children))
+    hook = getattr(agent.hooks, move.point)
+    asked = HookQuestion(move.point, move.of, about, hook, Children())
+    verdict = await _ask_hook(agent, live, asked)
     if verdict is UNASKED:
         return
     turn.checked.add(turn.request_mark if move.point == "request" else move.of)
     if isinstance(verdict, AskAgain) and turn.corrections >= agent.policy.retry.corrections:
         verdict = Refuse(verdict.words)
-    seq = _write(live, HookQuestion(move.point, move.of, about, hook, children), verdict)
+    seq = _write(live, asked, verdict)
     if isinstance(verdict, Add):
         live.write(SystemContent(value=verdict.words, source=[hook_name(hook)]), seq)
     elif isinstance(verdict, AskAgain):
@@ -176,8 +172,7 @@ async def _ask_hook(agent: Agent, live: LiveRun, asked: HookQuestion) -> Any:
         return UNASKED
     except Exception as failure:  # noqa: BLE001 - how the turn ends
         said = f"{hook_name(hook)}: {type(failure).__name__}: {message_of(failure)}"
-        trace = None if isinstance(failure, GestaError) else "".join(format_exception(failure, limit=-8))
-        error = Error(type=HOOK, message=said, traceback=trace)
+        error = Error(type=HOOK, message=said, traceback=trace_of(failure))
         live.write(FaultContent(of=turn.begin, error=error), turn.begin, *children.ends)
         return UNASKED
     if children.begun > len(children.ends):  # the hook did not wait for them

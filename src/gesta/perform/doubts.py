@@ -105,8 +105,7 @@ async def _ended_below(tool: Tool | None, call: OpenCall, live: LiveRun) -> bool
     turn = fold(RunView(), await read(live.log.journal.store, run)).turns.get(f"{live.log.run}.{call.seq}")
     if turn is None or turn.end is None:
         return False
-    value = turn.text if turn.value is None and not turn.null else turn.value
-    content = ToolResultContent(call=call.seq, tool_result=value, outcome="ok", doubts=list(turn.doubts) or None)
+    content = ToolResultContent(call=call.seq, tool_result=turn.given, outcome="ok", doubts=list(turn.doubts) or None)
     if turn.reason != "answered":
         said = f": {turn.error.message}" if turn.error is not None else ""
         value = f"{call.name} ended with reason {turn.reason}{said}"

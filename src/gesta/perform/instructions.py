@@ -5,16 +5,15 @@ so that the provider's cache can be used. A process that continues or replays th
 function fails, the turn ends.
 """
 
-from traceback import format_exception
-
 import anyio
 from msgspec.structs import replace
 
 from gesta.agent import Agent, function_name, instructions_text
-from gesta.errors import GestaError, message_of
+from gesta.errors import message_of
 from gesta.kinds import Error, FaultContent
 from gesta.perform.child import turn_context
 from gesta.perform.execution import LiveRun
+from gesta.perform.result import trace_of
 from gesta.state.calls import UNMADE
 
 MADE_NONE = " made no instructions: "
@@ -46,5 +45,4 @@ def _unmade(agent: Agent, failure: Exception) -> Error:
     assert not isinstance(agent.instructions, str)
     said, name = message_of(failure), type(failure).__name__
     message = f"{function_name(agent.instructions)}{MADE_NONE}{name}: {said}"
-    trace = None if isinstance(failure, GestaError) else "".join(format_exception(failure, limit=-8))
-    return Error(type=UNMADE, message=message, traceback=trace)
+    return Error(type=UNMADE, message=message, traceback=trace_of(failure))

@@ -9,7 +9,6 @@ import time
 import zlib
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
-from traceback import format_exception
 from typing import Any
 
 import anyio
@@ -20,7 +19,7 @@ from gesta.agent import Agent
 from gesta.decide.budget import reserved, settled
 from gesta.decide.move import retry_wait_s
 from gesta.entry import Entry
-from gesta.errors import GestaError, ModelFault, message_of
+from gesta.errors import ModelFault, message_of
 from gesta.events import AnswerEvent, ThoughtEvent
 from gesta.function_tool.output import ANSWER
 from gesta.kinds import (
@@ -36,6 +35,7 @@ from gesta.perform.compaction import compact
 from gesta.perform.execution import LiveRun
 from gesta.perform.generated import checked_call
 from gesta.perform.instructions import instructed
+from gesta.perform.result import trace_of
 from gesta.prompt.formatter import Reader
 from gesta.state.calls import LOST
 from gesta.text.redactor import SECRETS, Flow
@@ -283,8 +283,7 @@ def _write_fault(agent: Agent, live: LiveRun, entry: Entry, raised: BaseExceptio
         name, status, wait_s = failure.type, failure.http_status, retry_wait_s(agent, turn, failure)
         if wait_s is None and agent.fallbacks:
             wait_s, instead = 0.0, agent.fallbacks[0].asked().name
-    trace = None if isinstance(failure, GestaError) else "".join(format_exception(failure, limit=-8))
-    error = Error(type=name, message=message_of(failure), http_status=status, traceback=trace)
+    error = Error(type=name, message=message_of(failure), http_status=status, traceback=trace_of(failure))
     meta, chars = (_raw(coming) or None) if coming.raw else None, coming.chars or None
     fault = FaultContent(of=entry.seq, error=error, wait_s=wait_s, shown_chars=chars, instead=instead, meta=meta)
     live.write(fault, entry.seq)

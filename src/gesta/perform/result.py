@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from gesta.errors import BadArguments, ToolError, message_of
+from gesta.errors import BadArguments, GestaError, ToolError, message_of
 from gesta.function_tool.tool import Tool
 from gesta.kinds import Error, ToolResultContent
 from gesta.perform.threads import Returned
@@ -81,6 +81,11 @@ def words_of(failure: BaseException) -> tuple[str, str]:
     if not isinstance(failure, BaseExceptionGroup):
         return type(failure).__name__, message_of(failure)
     return type(failure).__name__, "; ".join(": ".join(filter(None, words_of(each))) for each in failure.exceptions)
+
+
+def trace_of(failure: BaseException) -> str | None:
+    """Return the traceback of an exception, for people; `None` for an error of Gesta, whose message is enough."""
+    return None if isinstance(failure, GestaError) else "".join(traceback.format_exception(failure, limit=-8))
 
 
 def _one(failure: BaseException) -> BaseException:

@@ -188,11 +188,15 @@ async def _on_record(trials: Sequence[tuple[Entry, str]], live: LiveRun) -> None
     try:
         await journal.durable()
     except GestaError:
-        why = Error(type=UNSTARTED, message="the commit of the attempt failed, so it was not begun")
         for entry, key in trials:
-            fault = FaultContent(of=entry.seq, error=why, over=True)
+            fault = _unstarted(entry, "the commit of the attempt failed")
             journal.secure(partial(late, live.log.run, entry.seq, key, fault), None)
         raise
+
+
+def _unstarted(attempt: Entry, why: str) -> FaultContent:
+    error = Error(type=UNSTARTED, message=f"{why}, so it was not begun")
+    return FaultContent(of=attempt.seq, error=error, over=True)
 
 
 async def _told_meanwhile(trials: Sequence[tuple[Entry, str]], live: LiveRun) -> bool:
@@ -202,8 +206,7 @@ async def _told_meanwhile(trials: Sequence[tuple[Entry, str]], live: LiveRun) ->
     run's inbox instead, and LeaseLost is raised.
     """
     journal, run = live.log.journal, live.log.run
-    why = Error(type=UNSTARTED, message="a letter came first, so it was not begun")
-    faults = [(entry, key, FaultContent(of=entry.seq, error=why, over=True)) for entry, key in trials]
+    faults = [(entry, key, _unstarted(entry, "a letter came first")) for entry, key in trials]
     try:
         if not await journal.store.holds(journal.lease):
             raise LeaseLost(run, f"the lease of epoch {journal.lease.epoch}", "that another process has taken it")
@@ -319,8 +322,7 @@ def _stood_still(live: LiveRun, attempt: Entry, key: str) -> None:
 
     If that cannot be committed, it is sent to the inbox of the run later.
     """
-    error = Error(type=UNSTARTED, message="this process stood still, so it was not begun")
-    fault = FaultContent(of=attempt.seq, error=error, over=True)
+    fault = _unstarted(attempt, "this process stood still")
     live.write(fault, attempt.seq)
     live.log.journal.secure(partial(late, live.log.run, attempt.seq, key, fault), None)
 

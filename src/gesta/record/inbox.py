@@ -301,7 +301,7 @@ class Inbox:
         """Return whether an answer is for a call that waits for approval. Otherwise the answer is for a question."""
         if isinstance(waiting, Waiting):
             return waiting.what in APPROVAL
-        asked = await self.read(await self._named(waiting), of - 1) if of is not None else []
+        asked = await read(self.store, await self._named(waiting), of - 1, of) if of is not None else []
         return bool(asked) and isinstance(asked[0].content, ApprovalRequestContent)
 
     async def _say(self, about: Meant, word: Word) -> Receipt:
@@ -337,9 +337,9 @@ class Inbox:
         So the second answer is ignored. An approval gets another key if its token differs, or if an earlier approval
         was refused. A resolution gets another key once the attempt in doubt has certainly ended.
         """
-        calls = (await self.state(run)).all_open()
         if isinstance(word, AnswerContent):
             return f"answer-{word.of}"
+        calls = (await self.state(run)).all_open()
         if isinstance(word, ResolutionContent):
             over = any(call.last is not None and call.last.seq == word.of and call.last.over for call in calls)
             return f"resolution-{word.of}{'-over' if over else ''}"

@@ -28,7 +28,6 @@ from msgspec.structs import replace
 
 from gesta.agent import Agent
 from gesta.decide.waiting import Waiting
-from gesta.entry import fold
 from gesta.errors import AgentError, BadArguments, OtherType, RunHeld, refuse_unknown
 from gesta.events import Event, Listener, Outcome
 from gesta.function_tool.output import T
@@ -42,9 +41,8 @@ from gesta.record.inbox import Inbox
 from gesta.record.options import MessageOptions, TurnOptions, of_turn
 from gesta.record.stream import Stream, listened
 from gesta.record.turns import Turns
-from gesta.record.waits import opened_before
+from gesta.record.waits import opened_before, state_of
 from gesta.state.opening import Opening, check_here, close_orphans, refuse_names, shielded
-from gesta.state.run import RunView
 from gesta.store import Info, Store
 from gesta.text.redactor import SECRETS
 from gesta.text.tracing import trace_context
@@ -333,7 +331,7 @@ async def writing(record: Record, session: str, name: str) -> AsyncIterator[tupl
     run = await record.turns.run_of(session, name)
     async with record.turns.leases.leased(run) as lease:
         journal = Journal(record.store, lease, record.turns.clock)
-        before = fold(RunView(), await read(record.store, run))
+        before = await state_of(record.store, run)
         check_here(run, before, record.store)
         close_orphans(journal, before)
         try:

@@ -24,7 +24,7 @@ from gesta.events import LOGGER, Broadcast, Outcome
 from gesta.hooks import call_hooks
 from gesta.kinds import BeginContent, Error, FaultContent, KeyValueContent, Opened, SignalContent, UserContent
 from gesta.log.journal import Clock, Journal, Log, letters, open_root
-from gesta.loop import outcome, take_in, taken, wake
+from gesta.loop import outcome_of, take_in, taken, wake
 from gesta.perform.checks import guarded
 from gesta.perform.execution import Kept, LiveRun, Task, Terms, TurnCaller, folded
 from gesta.perform.late import send
@@ -111,7 +111,7 @@ class Turns:
                 if live.state.turn is None:
                     raise NoRun(run)
                 if not live.state.open:
-                    return outcome(live)
+                    return outcome_of(live.log.run, live.state)
                 check_here(live.log.run, live.state, self.store)
                 wake(bound, live, by)
                 return await self._served(bound, live, await self._advance(bound, live))
@@ -194,7 +194,7 @@ class Turns:
                 check_same(run, opening, known)
                 opening.begun(known.begin)
                 if known.reason is not None:
-                    return outcome(live, of=known)
+                    return outcome_of(live.log.run, live.state, of=known)
                 check_here(live.log.run, live.state, self.store)
                 wake(bound, live, opening.by)
             else:
@@ -309,7 +309,7 @@ class Turns:
             await live.log.durable()
             if live.state.opened is not None and live.state.opened.parent_run is not None:
                 raise
-            return outcome(live, (Waiting("resume"),))
+            return outcome_of(live.log.run, live.state, (Waiting("resume"),))
 
     async def _note_change(self, agent: Agent, live: LiveRun) -> None:
         """Write an entry with the agent's name and digest, if the agent differs from the one that began the turn."""

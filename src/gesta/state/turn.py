@@ -142,6 +142,16 @@ class Turn(Struct):
             self.value = content.tool_result if content.ends_turn is True else content.ends_turn
 
     @property
+    def answer_seq(self) -> int | None:
+        """Seq of the completion, or of the tool result, that holds the answer; `None` if there is no answer yet."""
+        return self.reply if self.ended_by is None else self.ended_by[1]
+
+    @property
+    def given(self) -> Any:
+        """The answer: its value, or its text if it is no more than a text."""
+        return self.text if self.value is None and not self.null else self.value
+
+    @property
     def request_mark(self) -> int:
         """A negative number that stands for the next request, which has no seq yet.
 

@@ -13,7 +13,7 @@ from gesta.entry import Cause
 from gesta.errors import BadArguments, GestaError, message_of
 from gesta.events import Outcome
 from gesta.kinds import Error
-from gesta.loop import outcome
+from gesta.loop import outcome_of
 from gesta.perform.execution import LiveRun
 from gesta.perform.move import perform
 from gesta.perform.result import plain
@@ -38,7 +38,7 @@ async def play(agent: Agent, live: LiveRun) -> Outcome:
     if turn.assistant is None:
         if (wait := decide_program(agent, live.state)) is not None:
             await live.log.durable()
-            return outcome(live, wait.what)
+            return outcome_of(live.log.run, live.state, wait.what)
         if turn.begin <= live.state.since:  # commit what was learned, in case the program kills this process too
             await live.log.durable()
         try:
@@ -51,10 +51,10 @@ async def play(agent: Agent, live: LiveRun) -> Outcome:
             failure = _why(left)
             if isinstance(failure, Suspended):
                 await live.log.durable()
-                return outcome(live, tuple(verbs.waits))
+                return outcome_of(live.log.run, live.state, tuple(verbs.waits))
             finish = failure.finish if isinstance(failure, Stopped) else Finish("failed", _error(failure))
     await perform(agent, finish, live)
-    return outcome(live)
+    return outcome_of(live.log.run, live.state)
 
 
 async def _left_at_once(program: Awaitable[Any], live: LiveRun) -> Any:

@@ -240,12 +240,15 @@ def test_opening_waits_for_another_process_that_turns_on_the_log(tmp_path: Path)
 FORKING = """
 store = InlineSqliteStore.open(sys.argv[1])
 lease = drive(store.lease("r"))
+store.writer._turn.acquire(), store.reader._turn.acquire()  # as a thread in the middle of a commit and of a query
 if os.fork() == 0:
     for write in (store.append(make_batch(lease, 0)), store.read("r")):
         try:
             drive(write)
         except Exception as error:
             print(os.getpid(), type(error).__name__, error, flush=True)
+    drive(store.close())
+    print("closed", flush=True)
 time.sleep(60)
 """
 
@@ -258,6 +261,7 @@ def test_a_forked_child_neither_writes_nor_keeps_its_dead_parent_alive(
     told = [parent.line(), parent.line()]
     assert all("before this process was forked" in line for line in told)
     assert [line.split()[1] for line in told] == ["WriteFailed", "RecordError"]
+    assert parent.line() == "closed"
     grandchild = int(told[0].split()[0])
     try:
         store = InlineSqliteStore.open(path)

@@ -461,12 +461,15 @@ def test_of_those_who_race_for_a_dead_owners_run_one_wins(address: str) -> None:
 
 FORKING = """
 lease = drive(store.lease("r"))
+store.writer._turn.acquire(), store.reader._turn.acquire()  # as a thread in the middle of a commit and of a query
 if not os.fork():
     for work in (lambda: store.append(make_batch(lease, 0)), lambda: store.read("r")):
         try:
             drive(work())
         except Exception as error:
             print(os.getpid(), type(error).__name__, error, flush=True)
+    drive(store.close())
+    print("closed", flush=True)
 time.sleep(60)
 """
 
@@ -478,6 +481,7 @@ def test_a_forked_child_neither_writes_nor_keeps_its_dead_parent_alive(
     told_ = [parent.line(), parent.line()]
     assert all("before this process was forked" in line for line in told_)
     assert [line.split()[1] for line in told_] == ["WriteFailed", "RecordError"]
+    assert parent.line() == "closed"
     grandchild = int(told_[0].split()[0])
     try:
         with closing_store(address) as store:

@@ -11,7 +11,9 @@ import os
 import secrets
 import threading
 from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
+from functools import cache
 from typing import Any
+from weakref import WeakSet
 
 import anyio
 
@@ -33,6 +35,30 @@ def private(path: str | os.PathLike[str], flags: int = os.O_RDWR | os.O_CREAT) -
     This function is meant as the `opener` of Python's `open`. Raises OSError.
     """
     return os.open(path, flags, PRIVATE)
+
+
+TURNS: WeakSet[Any] = WeakSet()
+"""The objects whose lock `turn_of` made."""
+
+
+def turn_of(one: Any) -> threading.Lock:
+    """Return a lock for the attribute `_turn` of an object.
+
+    A forked child gets a free lock in its place: the thread of the parent that holds it does not exist in the child.
+    """
+    _watch_forks()
+    TURNS.add(one)
+    return threading.Lock()
+
+
+@cache
+def _watch_forks() -> None:
+    def free() -> None:
+        for one in list(TURNS):
+            one._turn = threading.Lock()  # noqa: SLF001 - the stores of this folder
+
+    if hasattr(os, "register_at_fork"):
+        os.register_at_fork(after_in_child=free)
 
 
 def new_id() -> str:

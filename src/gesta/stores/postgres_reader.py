@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from decimal import Decimal
-from threading import Event, Lock
+from threading import Event
 from typing import Any, TypeVar
 
 import psycopg
@@ -23,7 +23,7 @@ from psycopg.types.string import TextLoader
 from gesta.entry import GENESIS, Row
 from gesta.errors import RecordError, ServerGone
 from gesta.store import BlobRow, Foreign, Info, Lease, Letter, QueryBounds, RunRow, Table
-from gesta.stores.common import blob_of
+from gesta.stores.common import blob_of, turn_of
 from gesta.stores.postgres_door import BESIDE, TABLES, VIEWS
 from gesta.stores.postgres_open import DAMAGED, Connection, Place, connect, kind_of, told
 from gesta.stores.postgres_tables import INDEXED, placed
@@ -49,7 +49,7 @@ class Reader:
         self._connection = connection
         self._process = os.getpid()
         self._closed = Event()
-        self._turn = Lock()
+        self._turn = turn_of(self)
 
     def read(self, run: str, after: int = 0, until: int | None = None, limit: int | None = None) -> list[Row]:
         """Return the rows of a run in the order of seq; see `Store.read`."""

@@ -14,7 +14,7 @@ import os
 import time
 from collections.abc import Sequence
 from contextlib import suppress
-from threading import Event, Lock
+from threading import Event
 from typing import Any
 
 import psycopg
@@ -23,7 +23,7 @@ from msgspec.structs import replace
 
 from gesta.errors import BrokenRecord, GestaError, ServerGone, WriteFailed
 from gesta.store import Batch, Info, Lease, TransactionalEffect
-from gesta.stores.common import batches_of, checked
+from gesta.stores.common import batches_of, checked, turn_of
 from gesta.stores.postgres_effects import PostgresSql
 from gesta.stores.postgres_holding import Holding, silence, watch_forks
 from gesta.stores.postgres_leases import clean
@@ -84,7 +84,7 @@ class Writer:
         self._server = server_of(connection, place)
         self._process = os.getpid()
         self._closed = Event()
-        self._turn = Lock()
+        self._turn = turn_of(self)
         self._taken: dict[str, int] = {}  # epochs of the leases that this store took, by run
         watch_forks(self)
 

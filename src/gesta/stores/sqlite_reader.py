@@ -11,7 +11,6 @@ letter is a message in the inbox of a run.
 
 import os
 import stat
-import threading
 from collections.abc import Sequence
 from contextlib import suppress
 from glob import escape
@@ -23,7 +22,7 @@ import apsw
 from gesta.entry import GENESIS, Row
 from gesta.errors import BrokenRecord, RecordError
 from gesta.store import BlobRow, Foreign, Info, Letter, QueryBounds, RunRow, Table
-from gesta.stores.common import blob_of, letters_of
+from gesta.stores.common import blob_of, letters_of, turn_of
 from gesta.stores.sqlite_door import KNOWN, SCHEMA, Schema, as_objects, examined
 from gesta.stores.sqlite_open import connect_reading, disconnect, identity, stamp, steady, told
 from gesta.stores.sqlite_saving import SAVED
@@ -51,7 +50,7 @@ class Reader:
         self._path = path
         self._closed = False
         self._process = os.getpid()
-        self._turn = threading.Lock()
+        self._turn = turn_of(self)
         self._alone = still  # no writer of this store needs the file that was opened
         self._stamp = stamp(path) if still else None  # with None, the file is read under SQLite's own locks
         self._connect()

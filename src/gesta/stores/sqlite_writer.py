@@ -23,7 +23,7 @@ from msgspec import Struct
 from gesta.errors import BrokenRecord, GestaError, RecordBusy, WriteFailed
 from gesta.log.journal import Clock
 from gesta.store import Batch, Lease, Letter, TransactionalEffect
-from gesta.stores.common import letters_of
+from gesta.stores.common import letters_of, turn_of
 from gesta.stores.sharing import Work
 from gesta.stores.sqlite_guard import Guard
 from gesta.stores.sqlite_leases import Leases
@@ -74,7 +74,7 @@ class Writer:
         self._process = os.getpid()
         self._closed = False
         self._lost: WriteFailed | None = None  # set once the file or its log was removed
-        self._turn = threading.Lock()
+        self._turn = turn_of(self)
         self._queue = guard.hold.turn  # orders the processes that write
         self._until = 0.0  # end of the wait for a program that does not use the turn
         self._leases = Leases(connection, guard.hold.presence, terms.clock)

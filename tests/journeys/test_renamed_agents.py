@@ -10,6 +10,7 @@ from typing import Any
 import anyio
 import pytest
 from tests import programs
+from tests.serving import post, served
 
 import gesta
 from gesta.address import Record
@@ -134,6 +135,46 @@ async def test_every_message_that_the_old_name_may_have_had_is_refused(key: str 
             async for _ in record.stream(till, "My money!", session="s", key=key):
                 pass
         assert [row.name for row in await record.store.runs("s")] == ["desk"]
+
+
+async def test_a_payment_of_which_the_model_was_told_that_its_outcome_is_unknown_is_not_made_again() -> None:
+    paid, begun = list[str](), anyio.Event()
+
+    @gesta.tool(effect="once", on_doubt="tell")
+    def pay() -> str:
+        """Pay."""
+        paid.append("5 euros")
+        raise gesta.InDoubt("the line is dead")
+
+    async def hang(messages: Any, header: Any) -> Any:
+        if messages[-1]["role"] == "tool":
+            begun.set()
+            await anyio.sleep_forever()
+        return choose(messages, header)
+
+    async with gesta.open(grace_s=0) as record:
+        async with anyio.create_task_group() as group:
+            desk = gesta.Agent("desk", model=gesta.function(hang), tools=[pay])
+            group.start_soon(lambda: record.run(desk, "My money!", **GO))
+            with anyio.fail_after(10):
+                await begun.wait()
+            group.cancel_scope.cancel()
+        with pytest.raises(TurnOpen, match="'pay'"):
+            await record.run(agent("till", pay), "My money!", **GO)
+        assert len(paid) == 1
+
+
+def test_a_server_refuses_a_message_to_a_renamed_agent(tmp_path: Path) -> None:
+    @gesta.tool(effect="once")
+    def pay() -> str:
+        """Pay."""
+        raise gesta.InDoubt("the line is dead")
+
+    with gesta.open_sync(tmp_path / "r.gesta") as record:
+        assert record.run(agent("desk", pay), "My money!", **GO).reason == "waiting"
+    with served(tmp_path / "r.gesta", agents=[agent("till", pay)]) as address:
+        refused = post(address, "/sessions/s/messages", {"message": "My money!", "key": "m2"})
+    assert (refused.status_code, refused.json()["error"]["type"]) == (409, "TurnOpen")
 
 
 async def test_once_the_old_turn_has_ended_the_new_name_begins_its_run() -> None:

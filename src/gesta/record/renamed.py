@@ -72,13 +72,16 @@ async def _tried(
 ) -> str | None:
     """Return the name of a tool that may have had its effect in a run, or in a run below it, without a result.
 
+    A result which tells the model that the outcome is unknown is none.
+
     Args:
         rows: the runs of the session.
         state: the state of the run.
         names: names of the tools to look for; `None` for all tools. Runs below are looked at if a call of such a tool
             began them.
     """
-    calls = [each for each in state.tried().values() if names is None or each.name in names]
+    told = {seq: call for seq, call in state.unknown.items() if state.turn is not None and seq > state.turn.begin}
+    calls = [each for each in (told | state.tried()).values() if names is None or each.name in names]
     for call in calls:
         if call.last is not None and call.last.agent is None and call.last.doubt not in WAITING and not call.last.void:
             return call.name

@@ -1,6 +1,8 @@
 """Looks into inboxes that come together share a query, and nobody depends on another one's fate."""
 
+import asyncio
 from collections.abc import Sequence
+from pathlib import Path
 
 import anyio
 import pytest
@@ -8,6 +10,8 @@ import pytest
 from gesta.errors import RecordError
 from gesta.store import Letter
 from gesta.stores.sharing import Looks
+from gesta.stores.sqlite import SqliteStore
+from gesta.testing import make_batch
 
 
 class Server:
@@ -93,3 +97,21 @@ async def test_each_is_told_of_a_failure() -> None:
     async with anyio.create_task_group() as group:
         group.start_soon(looks.look, "later")
         await server.answer()
+
+
+async def test_a_commit_ends_though_its_task_is_cancelled_again_in_each_cycle_of_the_loop(tmp_path: Path) -> None:
+    store = SqliteStore.open(str(tmp_path / "r.gesta"))
+    store.sharing._slowest_s = 1e9  # as if the disk were slow, so that each commit has the thread
+    lease = await store.lease("r")
+    commit = asyncio.create_task(store.append(make_batch(lease, 0, 3)))
+    while not store.sharing._leading or store.sharing._queue:  # noqa: ASYNC110 - until it cannot be withdrawn
+        await asyncio.sleep(0)
+    for _ in range(100_000):  # as anyio does to a task that awaits a gather
+        if commit.done():
+            break
+        commit.cancel()
+        await asyncio.sleep(0)
+    assert commit.done()
+    assert [row.seq for row in await store.read("r")] == [1, 2, 3]
+    await store.release(lease)
+    await store.close()

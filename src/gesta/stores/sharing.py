@@ -218,6 +218,7 @@ class Sharing:
         If this task is cancelled, the cancellation is raised after the commit.
         """
         stop: BaseException | None = None
+        alone = False
         while not group[-1].settled:
             try:
                 with anyio.CancelScope(shield=True):
@@ -227,6 +228,9 @@ class Sharing:
                         await to_thread.run_sync(self._carry, commits, group, limiter=self._thread)
             except anyio.get_cancelled_exc_class() as error:  # cancellations by asyncio itself pass through a shield
                 stop = error
+                if not alone:  # a task that is cancelled in each cycle of the loop starts no thread by awaiting
+                    alone = True
+                    threading.Thread(target=self._carry, args=(commits, group)).start()
         if stop is not None:
             raise stop
 

@@ -85,7 +85,8 @@ def test_a_call_of_a_tool_that_is_gone_is_looked_up_and_then_in_doubt_when_it_wa
     assert decide(AGENT, state(tried, since=6)) == Use((), (tried,))
     assert tried.last is not None
     tried.last.over = True
-    assert decide(AGENT, state(tried, since=6)) == Wait((Waiting("doubt", 5, "gone", 6),))
+    why = "the agent 'a' has no tool 'gone' any more (its tools: look, put, pay)"
+    assert decide(AGENT, state(tried, since=6)) == Wait((Waiting("doubt", 5, "gone", 6, why=why),))
     said = decide(AGENT, state(OpenCall(5, "gone", {}, good=True)))
     assert isinstance(said, Close)
     assert [(each.call, each.outcome) for each in said.results] == [(5, "error")]

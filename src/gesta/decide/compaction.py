@@ -20,12 +20,6 @@ MADE = "[This result was left out to save space. The call was made: do not make 
 """Text that replaces a result that was left out, if its call may have had an effect."""
 
 
-def too_large(agent: Agent, state: RunState) -> bool:
-    """Return whether the next prompt is larger than the policy allows."""
-    rule = agent.policy.compact
-    return rule is not None and state.weight.tokens > rule.at_tokens
-
-
 def old_results(agent: Agent, state: RunState, prompt: Prompt) -> list[CompactionContent]:
     """Return a compaction for each old tool result to leave out.
 

@@ -15,7 +15,6 @@ from msgspec import Struct
 
 from gesta.agent import Agent
 from gesta.decide.budget import overrun
-from gesta.decide.compaction import too_large
 from gesta.decide.open_call import Blocking, course, lost_tool, placeholder, resolved_early
 from gesta.decide.waiting import Waiting
 from gesta.entry import Cause
@@ -178,7 +177,8 @@ def _request(agent: Agent, state: RunState, turn: Turn) -> Move:
         return Close(tuple(placeholder(agent, call) for call in state.calls.values()), lost)
     if turn.retry_at is not None:
         return Pause(*turn.retry_at)
-    return Ask(compact=agent.policy.compact is not None and too_large(agent, state))
+    rule = agent.policy.compact
+    return Ask(compact=rule is not None and state.weight.tokens > rule.at_tokens)
 
 
 def decide_step(agent: Agent, state: RunState, name: str) -> Finish | Wait | None:

@@ -90,14 +90,13 @@ class EntryEvents:
         asked = run.state.asked
         run.state = self._view.apply(run.state, entry)
         own = list[Event](_of_entry(entry, run, asked.seq if asked is not None else 0))
-        if isinstance(
+        explained = list[Event]()
+        if not self._explain(entry, run, explained):
+            run.unexplained.append(entry)
+        ends = isinstance(
             content, kinds.AssistantContent | kinds.EndContent
-        ):  # the answer ends the dialogue: it comes last
-            self._settle(entry, run, told)
-            told += own
-        else:
-            told += own
-            self._settle(entry, run, told)
+        )  # the answer ends the dialogue: it is last
+        told += [*explained, *own] if ends else [*own, *explained]
         if known is not run.state.turn:
             run.reply = None
         opened = run.state.opened
@@ -114,10 +113,6 @@ class EntryEvents:
             )
             for place, each in enumerate(told)
         ]
-
-    def _settle(self, entry: Entry, run: Followed, told: list[Event]) -> None:
-        if not self._explain(entry, run, told):
-            run.unexplained.append(entry)
 
     def _explain(self, entry: Entry, run: Followed, told: list[Event]) -> bool:
         """Append the `explain` event of an entry, if it has one, to the list `told`. Return whether this is decided.

@@ -312,8 +312,9 @@ class Inbox:
         waiting, known = about
         if known is not None:
             return await told(self.store, waiting, word, known, sent=False)
-        key = await self._key(waiting.run, word)
-        earlier = await self._earlier(waiting.run, word) if isinstance(word, ApprovalContent) else []
+        state = RunState() if isinstance(word, AnswerContent) else await self.state(waiting.run)
+        key = letter_key(word, state)
+        earlier = await self._earlier(waiting.run, word, state) if isinstance(word, ApprovalContent) else []
         for each in earlier if self.approver is not None else ():
             return await told(self.store, waiting, word, each, sent=False)  # it is valid, so it counts
         sent = await self.send(waiting.run, word, key=key)
@@ -321,9 +322,9 @@ class Inbox:
         receipt = await told(self.store, waiting, word, known, sent=sent)
         return replace(receipt, contested=True) if sent and any(map(other_than(word), earlier)) else receipt
 
-    async def _earlier(self, run: str, word: ApprovalContent) -> list[ApprovalContent]:
+    async def _earlier(self, run: str, word: ApprovalContent, state: RunState) -> list[ApprovalContent]:
         """Return the answers in the inbox to the request that `word` answers, without those that do not count."""
-        calls, found = (await self.state(run)).calls.values(), list[ApprovalContent]()
+        calls, found = state.calls.values(), list[ApprovalContent]()
         for letter in await self.store.inbox(run):
             with suppress(BrokenRecord):
                 content = decode_content(letter.content, {})
@@ -331,21 +332,25 @@ class Inbox:
                     found.append(judged_approval(content, letter, calls, self.store.info.id, self.approver))
         return [each for each in found if each.refused is None]
 
-    async def _key(self, run: str, word: Word) -> str:
-        """Return the key of a letter with an answer. Two answers to one wait have the same key.
 
-        So the second answer is ignored. An approval gets another key if its token differs, or if an earlier approval
-        was refused. A resolution gets another key once the attempt in doubt has certainly ended.
-        """
-        if isinstance(word, AnswerContent):
-            return f"answer-{word.of}"
-        calls = (await self.state(run)).all_open()
-        if isinstance(word, ResolutionContent):
-            over = any(call.last is not None and call.last.seq == word.of and call.last.over for call in calls)
-            return f"resolution-{word.of}{'-over' if over else ''}"
-        proof = f"-{digest_of(word.token)[:16]}" if word.token is not None else ""
-        refused = next((call.refusals for call in calls if call.asked == word.of), 0)
-        return f"approval-{word.of}{proof}{f'-{refused}' if refused else ''}"
+def letter_key(word: Word, state: RunState) -> str:
+    """Return the key of a letter with an answer. Two answers to one wait have the same key.
+
+    So the second answer is ignored. An approval gets another key if its token differs, or if an earlier approval
+    was refused. A resolution gets another key once the attempt in doubt has certainly ended.
+
+    Args:
+        state: state of the run that waits. It is not used for the answer to a question.
+    """
+    if isinstance(word, AnswerContent):
+        return f"answer-{word.of}"
+    calls = state.all_open()
+    if isinstance(word, ResolutionContent):
+        over = any(call.last is not None and call.last.seq == word.of and call.last.over for call in calls)
+        return f"resolution-{word.of}{'-over' if over else ''}"
+    proof = f"-{digest_of(word.token)[:16]}" if word.token is not None else ""
+    refused = next((call.refusals for call in calls if call.asked == word.of), 0)
+    return f"approval-{word.of}{proof}{f'-{refused}' if refused else ''}"
 
 
 TYPES: dict[str, tuple[type, ...]] = {

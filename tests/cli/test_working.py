@@ -205,6 +205,13 @@ def test_sigterm_sees_a_payment_through_as_ctrl_c_does(gesta: Gesta, ignored: bo
     assert "answered: Paid." in done.stderr, "it was neither lost nor made again"
 
 
+def test_sigterm_while_a_command_is_loaded_ends_it_without_a_traceback():
+    loading = "cli.application = lambda verb: signal.raise_signal(signal.SIGTERM)"
+    code = f"import signal; from gesta import cli; {loading}; cli.main()"
+    done = subprocess.run([sys.executable, "-c", code, "runs"], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
+
+
 @pytest.mark.usefixtures("runs")
 def test_nobody_reads_on():
     code = "from gesta.cli import main; main()"

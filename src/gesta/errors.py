@@ -152,10 +152,10 @@ class RunError(GestaError):
 
 
 class NoRun(RunError):
-    """The record has no such run."""
+    """The record has no such run, and no session of that name."""
 
     def __init__(self, asked: str, known: Iterable[str] = ()) -> None:
-        super().__init__(f"No run {asked!r} in this record.{nearest(asked, known)} `gesta runs` lists them.")
+        super().__init__(f"No run or session {asked!r} in this record.{nearest(asked, known)} `gesta runs` lists them.")
 
 
 class SeveralRuns(RunError):

@@ -171,7 +171,7 @@ def test_no_such_run_and_no_such_record(gesta: Gesta, words: list[str]):
     gesta("run", "agent.py:plain", "hello")
     done = gesta(*words)
     assert done.exit_code == 2
-    assert "error: No run 'nope' in this record. `gesta runs` lists them.\n" in done.stderr
+    assert "error: No run or session 'nope' in this record. `gesta runs` lists them.\n" in done.stderr
 
 
 def test_a_call_runs_with_the_arguments_that_a_person_put_in_their_place(gesta: Gesta):
@@ -338,7 +338,7 @@ def test_an_empty_name_names_no_run_also_where_there_is_one_alone(gesta: Gesta, 
     gesta("run", "agent.py:desk", "pay")
     done = gesta(words[0], "", *words[1:])
     assert done.exit_code == 2
-    assert "error: No run '' in this record." in done.stderr
+    assert "error: No run or session '' in this record." in done.stderr
     assert "approval" not in _kinds(gesta)
 
 

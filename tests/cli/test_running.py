@@ -319,7 +319,10 @@ def test_no_such_run_and_no_such_record(gesta: Gesta):
     gesta("run", "agent.py:plain", "hello", "--session", "trip-7")
     done = gesta("resume", "trip-8", "agent.py:plain")
     assert done.exit_code == 2
-    assert "error: No run 'trip-8' in this record. Did you mean 'trip-7'? `gesta runs` lists them.\n" in done.stderr
+    assert (
+        "error: No run or session 'trip-8' in this record. Did you mean 'trip-7'? `gesta runs` lists them.\n"
+        in done.stderr
+    )
 
 
 SLOW = """

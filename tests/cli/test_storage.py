@@ -80,7 +80,7 @@ def test_what_is_not_found_is_said(filled: Gesta):
         (["!!"], "error: No word to look for in '!!'. Words are letters and digits: gesta find refund\n"),
         (["x", "--kinds", "request"], "error: Nothing is looked for in 'request' entries."),
         (["x", "--since", "soon"], "error: --since 'soon' is no time. Write an age (90m, 12h, 30d, 4w) or a day"),
-        (["x", "--run", "nobody"], "error: No run 'nobody' in this record."),
+        (["x", "--run", "nobody"], "error: No run or session 'nobody' in this record."),
     ],
 )
 def test_what_cannot_be_looked_for_is_an_error(filled: Gesta, words: list[str], said: str):

@@ -268,6 +268,8 @@ async def test_rules_choose_tools_and_say_their_effects(tmp_path: Path) -> None:
         ({"effects": {"pay": "transactional"}}, AgentError, "expected one of 'pure', 'idempotent', 'once'"),
         ({"effect": {}}, TypeError, "Did you mean 'effects'?"),
         ({"allow": "pay"}, AgentError, "expected a list of names"),
+        ({"approval": lambda number: number > 42}, AgentError, "expected a list of names. To ask a person about some"),
+        ({"allow": 3}, AgentError, "allow=3, expected a list of names."),
         ({"prefix": "a b"}, AgentError, "expected at most 32 of"),
         ({"timeouts": {"pay": 0}}, AgentError, "expected seconds above 0"),
         ({"start_s": True}, AgentError, "expected seconds above 0"),

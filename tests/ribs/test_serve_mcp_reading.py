@@ -166,7 +166,7 @@ def folder(shop: Path) -> tuple[bytes, list[str]]:
         ("runs", {"limit": 201}, "Expected `int` <= 200"),
         ("runs", {"limit": "3"}, "Expected `int`, got `str`"),
         ("runs", {"limits": 3}, "unknown field `limits`. Did you mean 'limit'?"),
-        ("log", {"run": "nobody"}, "No run 'nobody'"),
+        ("log", {"run": "nobody"}, "No run or session 'nobody'"),
         ("log", {"kinds": "tool-cal"}, "No kind 'tool-cal'. Did you mean 'tool-call'?"),
         ("log", {"run": "../../etc/passwd\x00"}, "No run"),
         ("show", {"run": "anna", "entry": 999}, "has no entry 999. Name one from 1 to"),

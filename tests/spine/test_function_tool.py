@@ -203,6 +203,10 @@ def starred(*cities: str) -> None: ...
             "timeout_s is '3', expected seconds above 0, or None.",
         ),
         (lambda: gesta.tool(Shop().stock, approval="no"), "approval is 'no', expected True or False."),  # type: ignore[call-overload]
+        (
+            lambda: gesta.tool(Shop().stock, approval=lambda parcel: parcel > 42),  # type: ignore[call-overload]
+            ", expected True or False. To ask a person about some calls only, write a hook that returns AskPerson: see",
+        ),
         (lambda: gesta.tool(Shop().stock, strict=None), "strict is None, expected True or False."),  # type: ignore[call-overload]
         (lambda: gesta.tool(Shop().stock, reconcile="look"), "reconcile is 'look', expected a function."),  # type: ignore[call-overload]
         (lambda: gesta.tool(Shop().stock, certain=None), "certain is None, expected classes of exceptions."),  # type: ignore[call-overload]

@@ -47,6 +47,7 @@ KINDS: tuple[tuple[str, Any, str], ...] = (
     *(("state", str | None, "a name"), ("certain", tuple | list, "classes of exceptions")),
     ("ends_turn", bool | str, "True, or the text of the answer"),
 )
+BY_RULE = " To ask a person about some calls only, write a hook that returns AskPerson: see docs/hooks.md."
 UNSAID: Mapping[str, Any] = MappingProxyType(
     {"effect": "once", "approval": False, "timeout_s": None, "on_doubt": "ask", "group": (), "state": None}
     | {"applicable_states": (), "ends_turn": False, "expires_s": None, "asks": False, "answer_schema": None}
@@ -122,7 +123,8 @@ class Tool(Struct, Generic[F], frozen=True, kw_only=True, eq=False, dict=True):
                 raise BadTool(f"Tool {self.name!r}: {option} is {names!r}, expected a list of names.")
         for option, kind, expected in KINDS:
             if not isinstance(getattr(self, option), kind):
-                raise BadTool(f"Tool {self.name!r}: {option} is {getattr(self, option)!r}, expected {expected}.")
+                rule = BY_RULE if option == "approval" and callable(self.approval) else ""
+                raise BadTool(f"Tool {self.name!r}: {option} is {getattr(self, option)!r}, expected {expected}.{rule}")
         check_reconcile(self.reconcile, self.name)
         if self.strict and (
             left_out := set(self.args_schema.get("properties", ())) - set(self.args_schema.get("required", ()))

@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from gesta.bridges.mcp.slips import half_url, no_server
 from gesta.errors import AgentError, BadAddress, nearest, refuse_unknown
-from gesta.function_tool.tool import Effect
+from gesta.function_tool.tool import BY_RULE, Effect
 from gesta.text.redactor import MEMBER, SECRETS
 
 Giving = Callable[[], str | Awaitable[str]]
@@ -271,9 +271,11 @@ def _mapping(option: str, value: Any, example: str) -> Mapping[str, Any]:
 
 
 def _names(option: str, names: Any) -> tuple[str, ...]:
-    if isinstance(names, str) or not all(isinstance(each, str) for each in names):
-        raise AgentError(f"gesta.mcp: {option}={names!r:.60}, expected a list of names.")
-    return tuple(names)
+    listed = tuple(names) if isinstance(names, Iterable) and not isinstance(names, str) else (None,)
+    if not all(isinstance(each, str) for each in listed):
+        rule = BY_RULE if option == "approval" and callable(names) else ""
+        raise AgentError(f"gesta.mcp: {option}={names!r:.60}, expected a list of names.{rule}")
+    return listed
 
 
 def _seconds(option: str, value: Any) -> float:

@@ -140,9 +140,9 @@ def _resolved(tool: Tool | None, call: OpenCall, last: Try, since: int) -> Cours
         return "settle"
     if call.approval is None:
         return "approval" if tool.approval else "run"
-    return (
-        "run" if call.approval.verdict == "approved" else "settle" if call.approval.verdict == "answered" else "close"
-    )
+    if call.approval.verdict == "answered":
+        return "settle"
+    return "run" if call.approval.verdict == "approved" else "close"
 
 
 def resolved_early(call: OpenCall, state: RunState) -> bool:

@@ -14,7 +14,6 @@ from msgspec.structs import replace
 from gesta.agent import Agent
 from gesta.decide.open_call import NEVER, awaits_end, gone, replaced
 from gesta.entry import fold
-from gesta.errors import message_of
 from gesta.events import LOGGER
 from gesta.function_tool.context import Done, NotDone, Unknown
 from gesta.function_tool.reconcile import Untold, answer_of, arguments_for
@@ -23,7 +22,7 @@ from gesta.kinds import AttemptContent, Error, FaultContent, ResolutionContent, 
 from gesta.log.journal import read
 from gesta.perform.child import Trial, attempt_name, call_key, child_name, context_of
 from gesta.perform.execution import GONE_OPTION, LiveRun
-from gesta.perform.result import plain, stated
+from gesta.perform.result import plain, stated, words_of
 from gesta.perform.stop import TurnLeft
 from gesta.perform.threads import ThreadCall, caught, mark_of, works
 from gesta.state.calls import UNKNOWN_END, UNSETTLED, WAITS, OpenCall
@@ -182,7 +181,7 @@ async def _found_out(agent: Agent, tool: Tool, call: OpenCall, live: LiveRun) ->
 
 
 def _raised(failure: BaseException) -> str:
-    name, text = type(failure).__name__, message_of(failure)
+    name, text = words_of(failure)
     return f"it raised {name}: {text}" if text else f"it raised {name}"
 
 

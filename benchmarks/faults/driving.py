@@ -24,6 +24,7 @@ from benchmarks.faults.tools import EXPIRES_S, Panic
 from benchmarks.faults.witness import Line, Witness
 from gesta import address
 from gesta.decide.waiting import Waiting
+from gesta.entry import run_id
 from gesta.errors import LeaseLost, RunHeld, TurnOpen, WriteFailed
 from gesta.events import Outcome
 from gesta.kinds import (
@@ -162,7 +163,8 @@ class Driver:
                 await anyio.sleep(LOOK_S)
                 continue
             except (gesta.GestaError, Panic, SystemExit, BaseExceptionGroup) as error:
-                if isinstance(error, TurnOpen) and self.scene.lossy:
+                root = run_id(record.store.info.id, session, agent.name)
+                if isinstance(error, TurnOpen) and self.scene.lossy and error.run == root:
                     with suppress(RunHeld, LeaseLost, WriteFailed):
                         earlier = await self._cancellable(partial(record.resume, error.run, agent))
                         if earlier is not None and earlier.reason == "waiting":

@@ -265,6 +265,43 @@ async def test_what_a_person_is_asked_waits_for_the_disk_under_every_durability(
     assert store.synced == [True]
 
 
+class Below(MemoryStore):
+    """Notes the commits on which another run relies, and whether they wait for the disk."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.synced = list[tuple[str, bool]]()
+
+    async def append(self, batch: Batch) -> int:
+        children = {row.run for row in await self.runs() if row.parent_run is not None}
+        for row in batch.rows:
+            if row.kind == "edge" or (row.kind == "end" and row.run in children):
+                self.synced.append((row.kind, batch.synced))
+        return await super().append(batch)
+
+
+CLERK = gesta.Agent("clerk", model=gesta.function(lambda *_: "Blue."))
+
+
+async def hands_over(verbs: Verbs, text: str) -> str:
+    """A program that calls an agent."""
+    return (await verbs.call(CLERK, text, "clerk")).text
+
+
+@pytest.mark.parametrize("way", ["a model calls", "a program calls", "nobody waits any more"])
+async def test_what_another_run_relies_on_waits_for_the_disk_under_every_durability(way: str) -> None:
+    clerk = asking() if way.startswith("nobody") else CLERK
+    call = gesta.call(clerk.name, task="go")
+    agent = gesta.Agent("boss", model=gesta.scripted(call, "Blue."), tools=[clerk.as_tool()])
+    agent = gesta.Agent("boss", program=hands_over) if "program" in way else agent
+    store = Below()
+    record = Record(store, bind)
+    outcome = await record.run(agent, "go", **GO)
+    if outcome.reason == "waiting":
+        await record.cancel(outcome.run, by="ann")
+    assert store.synced == [("edge", True), ("end", True)]
+
+
 @every_effect
 async def test_a_tool_does_not_return_in_time(effect: str) -> None:
     till = Till()

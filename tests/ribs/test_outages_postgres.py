@@ -18,10 +18,15 @@ psycopg = pytest.importorskip("psycopg")
 import gesta
 from gesta.address import drive
 from gesta.errors import LeaseLost, RecordBusy, RunHeld, ServerGone, WriteFailed
+from gesta.kinds import SystemContent
+from gesta.perform.execution import LiveRun, Task
+from gesta.record.turns import Turns
 from gesta.store import Batch, Lease, Letter
 from gesta.stores.postgres import InlinePostgresStore, PostgresStore
 from gesta.stores.postgres_open import connect, located, number
 from gesta.testing import make_batch, make_row, refused
+from gesta.tools.person import ask_person
+from gesta.workflow.verbs import Verbs
 
 pytestmark = pytest.mark.slow
 
@@ -29,7 +34,7 @@ pytestmark = pytest.mark.slow
 @pytest.fixture(scope="module")
 def server() -> Iterator[Server]:
     """A server of this module alone, for it is stopped."""
-    with running() as started:
+    with running(wal_writer_delay="10s") as started:  # so that a crash takes whatever waited for no disk
         yield started
 
 
@@ -74,6 +79,53 @@ def test_a_lease_that_a_broken_server_forgot_stands_if_nobody_took_it(server: Se
             drive(store.append(make_batch(lent, 0)))
         with pytest.raises(RunHeld):
             drive(other.lease("r"))
+
+
+@pytest.mark.parametrize("broken", ["before the child run begins", "after it ended"])
+async def test_no_other_run_relies_on_what_a_broken_server_forgot(
+    server: Server, address: str, broken: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The program notes how often it began, so a step that it must begin again would get another seq."""
+    answers, began = iter([gesta.call("ask_person", question="How much?"), "12", "13"]), list[int]()
+    clerk = gesta.Agent("clerk", model=gesta.function(lambda *_: next(answers)), tools=[ask_person()])
+
+    async def program(verbs: Verbs, task: str) -> str:
+        began.append(len(began))
+        for each in began:
+            verbs.now(f"beginning {each}")
+        first = await verbs.go_on(clerk, SystemContent(value=task), "first", thread="clerk")
+        then = await verbs.go_on(clerk, SystemContent(value="And then?"), "then", thread="clerk")
+        return f"{first.text} {then.text}"
+
+    def crash() -> None:
+        server.stop(at_once=True)
+        server.start()
+
+    desk, runs, take, work = gesta.Agent("desk", program=program), list[str](), PostgresStore.lease, Turns.child
+
+    async def lease(store: PostgresStore, run: str, *, mirror: bool = False) -> Lease:
+        runs.append(run)
+        if broken.startswith("before") and len(runs) == 2:
+            crash()
+        return await take(store, run, mirror=mirror)
+
+    async def done(turns: Turns, agent: gesta.Agent, task: Task, live: LiveRun) -> gesta.Outcome:
+        ended = await work(turns, agent, task, live)
+        if broken.startswith("after") and ended.end is not None and len(began) == 2:
+            crash()
+        return ended
+
+    monkeypatch.setattr(PostgresStore, "lease", lease)
+    monkeypatch.setattr(Turns, "child", done)
+    async with gesta.open(address, durability="normal") as record:
+        outcome = await record.run(desk, "Count.", session="s", key="m")
+        assert [each.what for each in outcome.waiting] == ["question"]
+        await record.answer(outcome.waiting[0], "twelve", by="ann")
+        for _ in range(3):
+            with suppress(LeaseLost):
+                outcome = await record.run(desk, "Count.", session="s", key="m")
+        assert (outcome.reason, outcome.answer) == ("answered", "12 13")
+        assert not (await record.verify())
 
 
 def test_a_read_that_meets_a_restart_waits_for_the_server(server: Server, address: str) -> None:

@@ -151,9 +151,10 @@ class Journal:
         return entry
 
     def sync(self) -> None:
-        """Make the next commit wait until it is on disk, because an effect or a person's answer follows it.
+        """Make the next commit wait until it is on disk, because an effect, an answer or another run relies on it.
 
-        A person's answer names its question by seq. If a crash lost the question, another entry could get that seq.
+        A person's answer names its question by seq. If a crash lost the question, another entry could get that seq. So
+        it is with the task of a child run. A server may lose its last commits while this process goes on.
         """
         self._synced = True
 

@@ -297,6 +297,7 @@ async def hand_over(live: LiveRun, agent: Agent, task: ChildTask) -> Outcome:
     content = EdgeContent(source=list(source), dest=dest, payload=task.input, allowance=allowance, child=task.child)
     edge = live.write(content, task.cause).seq
     live.absorb()
+    live.log.journal.sync()
     handed = Task(
         name=task.child,
         key=task.key,

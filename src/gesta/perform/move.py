@@ -166,4 +166,6 @@ async def _finish(agent: Agent, move: Finish, live: LiveRun) -> None:
     live.write(replace(end, doubts=doubts, below=below or None), *causes)
     if move.reason != "answered" and live.state.asked is not None:
         live.take_back(live.state.asked.seq)
+    if child:
+        live.log.journal.sync()  # the parent run goes on from this end
     await live.log.durable()

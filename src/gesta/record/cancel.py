@@ -127,5 +127,6 @@ class _Ending:
             end = EndContent(status="error", reason="cancelled", error=error)
             end = replace(end, doubts=sorted(doubts) or None, below=sorted(below) or None)
             journal.write(end, begin, (signal.seq,))
+            journal.sync()
             await journal.durable()
         return doubts

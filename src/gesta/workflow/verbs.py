@@ -299,6 +299,7 @@ class Verbs(ProgramTurn):
             edge = EdgeContent(source=path, dest=[name], payload=handed.payload, allowance=allowance)
             written = live.write(edge, *(handed.causes or (self.question,)))
             live.absorb()
+            live.log.journal.sync()
         assert isinstance(written.content, EdgeContent)
         _same(step.name, written.content.payload, handed.payload)
         return written.seq, written.content.allowance

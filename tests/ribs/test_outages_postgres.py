@@ -86,7 +86,8 @@ async def test_no_other_run_relies_on_what_a_broken_server_forgot(
     server: Server, address: str, broken: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The program notes how often it began, so a step that it must begin again would get another seq."""
-    answers, began = iter([gesta.call("ask_person", question="How much?"), "12", "13"]), list[int]()
+    answers: Iterator[Any] = iter([gesta.call("ask_person", question="How much?"), "12", "13"])
+    began = list[int]()
     clerk = gesta.Agent("clerk", model=gesta.function(lambda *_: next(answers)), tools=[ask_person()])
 
     async def program(verbs: Verbs, task: str) -> str:

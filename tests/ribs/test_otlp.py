@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import anyio
+import anyio.lowlevel
 import anyio.to_thread
 import msgspec
 import pytest
@@ -299,7 +300,7 @@ def test_an_answer_that_never_ends_neither_fills_the_memory_nor_is_waited_for(
                 while True:
                     await client.send(piece)
                     pieces += 1
-                    await anyio.sleep(0)
+                    await anyio.lowlevel.checkpoint()
 
     async def main() -> None:
         listener = await anyio.create_tcp_listener(local_host="127.0.0.1")

@@ -142,10 +142,12 @@ async def newest(record: Record, limit: int, *, size: bool = False) -> list[dict
 
 
 async def _known(record: Record, row: RunRow, sent: Mapping[int, datetime]) -> dict[str, Any]:
-    """Return the facts about a run for `gesta runs`. If the run cannot be read, the member `stands` has the reason.
+    """Return the facts about a run that `gesta runs` prints, by their names.
+
+    If the run cannot be read, the fact `stands` says why.
 
     Args:
-        sent: times of the answers in the inbox of the run, by the seq of the entry that each of them answers.
+        sent: when people answered what the run waits for. The keys are the seqs of the entries that they answered.
     """
     try:
         return _facts(row, await record.read(row.run), sent)

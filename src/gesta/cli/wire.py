@@ -82,7 +82,13 @@ def _stamp(entry: Entry) -> dict[str, Any]:
 
 
 def _wire(entries: Sequence[Entry], wanted: Wanted, options: ShowOptions) -> Iterator[str]:
-    """Yield the lines of a request as it was sent to the model."""
+    """Yield the lines that show a request as it was sent to the model.
+
+    Args:
+        entries: the entries of the run.
+        wanted: which request to show, and for which model.
+        options: options of the command `show`.
+    """
     one = remade(entries, wanted)
     facts = request_facts(one, wanted)
     if options.json:

@@ -7,7 +7,10 @@ from gesta.kinds import BeginContent, Opened, SystemContent
 
 
 def opened_in(entries: Sequence[Entry]) -> Opened | None:
-    """Return what the first entry of a run says about it; `None` if it says nothing."""
+    """Return session, name and parent of a run, as its first entry says; `None` if there are no entries.
+
+    It is also `None` if the first entry says nothing of the run, as in an activity log.
+    """
     content = entries[0].content if entries else None
     return content.opened if isinstance(content, BeginContent) else None
 

@@ -137,7 +137,10 @@ def _comparable(value: Any) -> Any:
 
 
 def mark(waiting: Waiting) -> str:
-    """Return a text that is equal for the same wait, and differs for another wait with its run, kind and seq."""
+    """Return a short digest of the facts of a wait, such as the tool and the arguments of the call.
+
+    Another wait can get the run, kind and seq of this one, as after a prune. Its digest differs.
+    """
     return digest_of({name: to_builtins(getattr(waiting, name)) for name in TOLD_APART})[:16]
 
 

@@ -207,7 +207,7 @@ class Chat:
         return seq
 
     def unreadable(self, value: Any, place: int) -> None:
-        """Keep an element of the source that is not a readable message: write it as a key-value entry."""
+        """Write element number `place` of the source, which is not a readable message, as a key-value entry."""
         self._place, self._at, self._sure = place, None, False
         self._oddities["unreadable-message"] += 1
         self._write(KeyValueContent(key="unreadable-message", value=value))

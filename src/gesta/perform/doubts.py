@@ -94,9 +94,12 @@ async def _resolve(tool: Tool | None, call: OpenCall, live: LiveRun) -> None:
 
 
 async def _ended_below(tool: Tool | None, call: OpenCall, live: LiveRun) -> bool:
-    """Write the result of a call of an agent from the end of its child run, and return whether that run has ended.
+    """Write the result of a call of an agent, if its child run has ended. Return whether it has.
 
-    The tool of that name is no agent any more.
+    This is for a call whose tool called an agent when the call was made, and calls none in the present program.
+
+    Args:
+        tool: the present tool with the name in the call; `None` if there is none.
     """
     last = call.last
     assert last is not None

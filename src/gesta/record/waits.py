@@ -146,7 +146,9 @@ async def state_of(store: Store, run: str) -> RunState:
 
 
 async def opened_before(store: Store, run: str, opening: Opening) -> Outcome | None:
-    """Return the outcome of the turn that was opened before with the key of `opening`; `None` if there is none.
+    """Return the outcome of the turn of a run that was begun with the key of `opening`, as far as it is on record.
+
+    The `end` of the outcome of an open turn is `None`. Return `None` if no turn was begun with that key.
 
     Cost: reads the run.
 

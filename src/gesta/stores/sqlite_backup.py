@@ -77,9 +77,16 @@ def _copy(reading: apsw.Connection, writing: apsw.Connection, progress: Callable
 
 
 def mark(copy: apsw.Connection, path: Path) -> None:
-    """Mark a file as a copy of a record: store the pos of its last entry, free its leases, and remove its log.
+    """Mark a file as a copy of a record.
 
-    Raises apsw.Error.
+    The pos of the last entry is stored, the leases (rights to write runs) are free, and the write-ahead log is removed.
+
+    Args:
+        copy: connection to the file.
+        path: path of the file.
+
+    Raises:
+        apsw.Error: the file cannot be written.
     """
     harden(copy)  # the record may hold triggers of other programs
     free(copy)

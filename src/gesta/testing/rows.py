@@ -57,9 +57,10 @@ def collected(contract: type[Contract]) -> type[Contract]:
 
 
 def on_a_loop(name: str, sentence: Callable[..., Coroutine[Any, Any, None]]) -> Callable[[Any], None]:
-    """Return a test called `name` that runs the async test `sentence` on an event loop of its own, with a new store.
+    """Return a method called `name` that runs the async test `sentence` on an event loop of its own.
 
-    If the async test has a parameter `other`, it also gets the same store opened by a second owner.
+    Its only parameter is the instance of the contract (the class of tests). The test gets a new store from the method
+    `open_store` of that instance. If the test has a parameter `other`, it gets the same store from `open_again` too.
     """
     twice = "other" in sentence.__code__.co_varnames[: sentence.__code__.co_argcount]
 

@@ -275,7 +275,11 @@ def _check(folder: Path) -> None:
 
 
 def _pages(facts: dict[str, Any]) -> list[tuple[str, bytes]]:
-    """Return the name and the bytes of the files that every copy has: page, style, icon, script and the file `MARK`."""
+    """Return the name and the bytes of the files that every copy has: page, style, icon, script and the file `MARK`.
+
+    Args:
+        facts: the facts about the copy as `_facts` returns them. The page and the file `MARK` contain them.
+    """
     page = (STATIC / "index.html").read_text(encoding="utf-8")
     if MODULE not in page:
         raise BadModule(f"index.html does not load the pages by {MODULE}.")

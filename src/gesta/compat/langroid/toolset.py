@@ -334,7 +334,7 @@ class Toolset:
         return known[1]
 
     def _handed(self, cls: type[ToolForm], effect: Effect | None) -> Tool:
-        """Return a tool with the effect policy `effect` that calls the class's present handler with each message."""
+        """Return a tool that calls the present handler of `cls`. Without an `effect`, it has that of the class."""
         name = facts_of(cls).name
         handler = self._handlers.get(name)
 

@@ -283,7 +283,7 @@ class PatternBase:
         respond: Respond,
         streaming: bool,
     ) -> None:
-        """Record the result of one step of a plan, save it, and send the triples about it."""
+        """Record the result (`answer_text`) of step `index` of a plan, save it, and send triples about it."""
         if (turn := _turn(flow, self)) is not None:
             await turn.emit_step_result(index, goal, answer_text)
         uri, made_of = prov.agent_step_result_uri(session_id, index), prov.agent_plan_uri(session_id)

@@ -70,9 +70,11 @@ def test_a_record_on_a_restored_server_is_marked_at_its_last_entry_until_it_is_a
     assert (last(address), mark(address), mark(address, readonly=True)) == (6, 3, 3)
     restore(server)
     assert mark(address) == 6, "restored once more"
-    with closing_store(address) as store:
+    with closing_store(address) as store, closing_store(address) as other:
         drive(store.adopt("ann"))
-        assert store.info.mark is None
+        assert (store.info.mark, other.info.mark) == (None, 6)
+        drive(other.release(drive(other.lease("r"))))
+        assert other.info.mark is None
         assert drive(store.sql("SELECT mark, adopted_by FROM record")).rows == [(None, "ann")]
     assert mark(address) is None
     assert mark(address, readonly=True) is None

@@ -366,10 +366,13 @@ def test_a_marked_copy_says_so_until_it_is_adopted(tmp_path: Path) -> None:
         db.execute("UPDATE record SET mark = 7")
         db.commit()
     assert InlineSqliteStore.open(path, readonly=True).info.mark == 7
-    store = InlineSqliteStore.open(path)
-    assert store.info.mark == 7
+    store, other = InlineSqliteStore.open(path), InlineSqliteStore.open(path)
+    assert store.info.mark == other.info.mark == 7
     drive(store.adopt("ann"))
     assert store.info.mark is None
+    drive(other.lease("r"))
+    assert other.info.mark is None
+    drive(other.close())
     assert drive(store.sql("SELECT mark, adopted_by FROM record")).rows == [(None, "ann")]
     drive(store.close())
     assert InlineSqliteStore.open(path, readonly=True).info.mark is None

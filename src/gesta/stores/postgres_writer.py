@@ -29,7 +29,7 @@ from gesta.stores.postgres_holding import Holding, silence, watch_forks
 from gesta.stores.postgres_leases import clean
 from gesta.stores.postgres_open import Connection, Place, connect, kind_of, marked, server_of, standing, told
 from gesta.stores.postgres_transaction import Transaction
-from gesta.stores.sharing import Adopt, Take, Work
+from gesta.stores.sharing import Take, Work
 
 FAULTY = (psycopg.DataError, psycopg.IntegrityError, psycopg.ProgrammingError, UnicodeError, ValueError, TypeError)
 """Errors that one operation of a transaction can cause. The other operations are then carried out without it."""
@@ -241,11 +241,12 @@ class Writer:
                     self._taken[outcome.run] = outcome.epoch
             given = transaction.give_back()
             transaction.flush()
+            mark = connection.execute("SELECT mark FROM record") if self.info.mark is not None else None
             trial.asked = True
             connection.execute("COMMIT")
         self._returned(given)
-        if any(isinstance(work, Adopt) for work in works):
-            self.info = replace(self.info, mark=None)
+        if mark is not None:  # this process or another one may have adopted the copy
+            self.info = replace(self.info, mark=mark.fetchall()[0][0])
         return trial.outcomes
 
     def _returned(self, given: dict[str, int]) -> None:

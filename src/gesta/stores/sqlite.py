@@ -189,6 +189,8 @@ class InlineSqliteStore:
         The lease is committed without waiting for the disk. It is on the disk with the next commit that waits.
         """
         lease: Lease = await self._write(Take(run, mirror), synced=False)
+        if self._info.mark is not None:
+            await self._look_for_mark()
         return lease
 
     async def release(self, lease: Lease) -> None:
@@ -230,7 +232,11 @@ class InlineSqliteStore:
     async def adopt(self, by: str) -> None:
         """Store a person's decision that this copy replaces the original record; see `Store.adopt`."""
         await self._write(Adopt(by), synced=True)
-        self._info = replace(self._info, mark=None)
+        await self._look_for_mark()
+
+    async def _look_for_mark(self) -> None:
+        """Read the mark of this copy again, because any process can adopt the copy."""
+        self._info = replace(self._info, mark=(await self.sql("SELECT mark FROM record")).rows[0][0])
 
     def keep(self) -> Callable[[], None]:
         """Keep the lock which shows that this process runs, until the returned function is called; see `Store.keep`."""

@@ -265,6 +265,17 @@ async def test_what_a_person_is_asked_waits_for_the_disk_under_every_durability(
     assert store.synced == [True]
 
 
+async def sleeps(verbs: Verbs, text: str) -> str:
+    """A program that waits for an hour."""
+    return f"{text} at {await verbs.sleep('hour', 3600)}"
+
+
+async def test_a_time_that_a_caller_is_told_to_wait_for_is_on_disk_under_every_durability() -> None:
+    store = Syncing("timer")
+    assert (await Record(store, bind).run(gesta.Agent("desk", program=sleeps), "go", **GO)).waiting[0].what == "timer"
+    assert store.synced == [True]
+
+
 class Below(MemoryStore):
     """Notes the commits on which another run relies, and whether they wait for the disk."""
 

@@ -244,6 +244,7 @@ class Verbs(ProgramTurn):
         due = self.note(name, TimerContent(due_at=due, key=name), [self.question])[0].due_at
         left = (due - self.live.clock()).total_seconds()
         if left > AT_ONCE_S:
+            self.live.log.journal.sync()  # the caller is told of the wait
             await self.live.log.durable()
             raise await self.rest([Waiting("timer", tool=name, of=self.live.state.steps.notes[name].seq)])
         await self.live.stop.wait(max(left, 0))

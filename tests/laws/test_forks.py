@@ -24,10 +24,13 @@ from gesta.bridges.pushing import push
 from gesta.compare.cases import Case, Head, check, read, taken, written
 from gesta.compare.forks import Change, Fork, asked_otherwise, fork, go_on
 from gesta.compare.replaying import replay_run
+from gesta.entry import Entry
 from gesta.importers.file import import_file
 from gesta.importers.source import BadImport
 from gesta.integrity.verify import audit
 from gesta.kinds import AssistantContent, AttemptContent, ChatCompletionContent, ToolResultContent
+from gesta.log import journal
+from gesta.record import forks
 
 
 @given(scripts, st.data())
@@ -152,6 +155,34 @@ def test_a_change_of_what_a_fork_shares_is_found_in_the_base_and_in_the_fork() -
             db.execute("DELETE FROM entries WHERE run = ? AND seq >= 7", (base,))
         found = {flaw.run: flaw for flaw in anyio.run(flaws, path)}
         assert (found[forked].seq, "goes on from" in found[forked].what) == (8, True)
+
+
+async def test_a_fork_that_goes_on_reads_each_entry_of_its_base_and_of_itself_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    rows, paid, look = list[int](), list[int](), journal.read
+
+    @gesta.tool(effect="once")
+    def pay(number: int) -> str:
+        """Pay."""
+        paid.append(number)
+        return "paid"
+
+    async def counted(*values: Any) -> list[Entry]:
+        entries = await look(*values)
+        rows.append(len(entries))
+        return entries
+
+    monkeypatch.setattr(forks, "read", counted)
+    script: list[Any] = [*(gesta.call("pay", number=each % 3) for each in range(12)), "done"]
+    agent = gesta.Agent("desk", model=gesta.scripted(*script), tools=[pay])
+    async with gesta.open() as record:
+        base = await record.find((await record.run(agent, "go")).run)
+        made = await fork(record, base, Fork(at=2))
+        ended = await go_on(record, made, agent)
+        entries = len(await record.read(made.run))
+        assert (ended.answer, len(paid)) == ("done", 12)
+        assert sum(rows) <= base.head + entries
 
 
 async def test_a_fork_is_exported_with_its_base_and_comes_in_again(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ outside), or was named when the fork was made. Any other call waits for a person
 somebody resumes the fork later. A turn is one message to an agent and all the work up to its answer.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import msgspec
 
@@ -20,6 +20,7 @@ from gesta.kinds import ApprovalContent, Forked, ToolCallContent, ToolResultCont
 from gesta.log.journal import read
 from gesta.loop import turn
 from gesta.perform.execution import LiveRun
+from gesta.state.calls import OpenCall
 from gesta.workflow.turn import play
 
 CallDigest = tuple[str, str]
@@ -37,9 +38,10 @@ async def advance(agent: Agent, live: LiveRun) -> Outcome:
         return await take(agent, live)
     agent = msgspec.structs.replace(agent, tools=[_fenced(tool, base) for tool in agent.tools], sources=())
     begun = [call for call in live.state.calls.values() if call.last is not None and call.last.seq <= base.seq]
-    await _answered(agent, base, [Waiting("doubt", call.seq, call.name) for call in begun], live)
+    results = _BaseResults(base)
+    await _answered(agent, results, [Waiting("doubt", call.seq, call.name) for call in begun], live)
     ended = await take(agent, live)
-    while ended.end is None and await _answered(agent, base, ended.waiting, live):
+    while ended.end is None and await _answered(agent, results, ended.waiting, live):
         ended = await take(agent, live)
     return ended
 
@@ -74,27 +76,57 @@ def _free(tool: Tool, base: Forked) -> bool:
     return tool.effect == "pure" or tool.name in (base.live or ())
 
 
-async def _answered(agent: Agent, base: Forked, waits: Iterable[Waiting], live: LiveRun) -> bool:
+class _BaseResults:
+    """The results of the base, and which of them the calls of its fork get. Each entry is read once."""
+
+    def __init__(self, base: Forked) -> None:
+        self.base = base
+        self._given: dict[CallDigest, list[Entry]] | None = None
+        """The results of the base, by tool and arguments, in the order of the calls."""
+        self._made: dict[CallDigest, list[int]] = {}
+        """Seqs of the fork's calls, by tool and arguments."""
+        self._seen = 0
+        """Seq of the last entry of the fork that was read."""
+
+    async def look(self, live: LiveRun) -> None:
+        """Read the base, and the new entries of the fork."""
+        store = live.log.journal.store
+        if self._given is None:
+            self._given = given(await read(store, self.base.run))
+        for entry in await read(store, live.log.run, self._seen):
+            self._seen = entry.seq
+            if isinstance(entry.content, ToolCallContent):
+                self._made.setdefault(_digest_of_call(entry.content), []).append(entry.seq)
+
+    def of(self, call: OpenCall) -> Entry | None:
+        """Return the result of the same call in the base; `None` if there is none.
+
+        Among calls with the same tool and arguments, the order decides. Further ones get the last result.
+        """
+        named = (call.name, digest_of(call.args if call.made is None else call.made))
+        found = (self._given or {}).get(named)
+        place = sum(seq < call.seq for seq in self._made.get(named, ()))
+        return found[min(place, len(found) - 1)] if found else None
+
+
+async def _answered(agent: Agent, results: _BaseResults, waits: Sequence[Waiting], live: LiveRun) -> bool:
     """Write a result or an approval for each waiting call of a fork, if there is one to write.
 
     The result is copied from the same call in the base. Without it, a call is approved if its tool may run in the fork.
     Return `False` if nothing was written.
     """
-    waits = list(waits)
     if not waits:
         return False
-    known = given(await read(live.log.journal.store, base.run))
-    own = await read(live.log.journal.store, live.log.run)
-    answered = False
+    await results.look(live)
+    base, answered = results.base, False
     for waiting in waits:
         call = live.state.call(waiting.call)
         tool = agent.tool(call.name) if call is not None else None
         if call is None or tool is None or waiting.run not in ("", live.log.run):
             continue
-        named = (call.name, digest_of(call.args if call.made is None else call.made))
-        found, place = known.get(named, []), _place(own, named, call.seq)
-        if found:
-            _copy_result(found[min(place, len(found) - 1)], call.seq, live)
+        result = results.of(call)
+        if result is not None:
+            _copy_result(result, call.seq, live)
         elif waiting.what == "approval" and call.asked is not None and not tool.asks and _free(tool, base):
             by = f"fork of {base.run}"
             live.write(ApprovalContent(of=call.asked, verdict="approved", by=by), call.asked)
@@ -115,7 +147,7 @@ def given(entries: Iterable[Entry]) -> dict[CallDigest, list[Entry]]:
     for entry in entries:
         content = entry.content
         if isinstance(content, ToolCallContent):
-            calls[entry.seq] = content.tool_name, digest_of(content.tool_args)
+            calls[entry.seq] = _digest_of_call(content)
         elif isinstance(content, ToolResultContent) and content.call in calls:
             results.setdefault(content.call, entry)
     found: dict[CallDigest, list[Entry]] = {}
@@ -125,19 +157,8 @@ def given(entries: Iterable[Entry]) -> dict[CallDigest, list[Entry]]:
     return found
 
 
-def _place(own: Iterable[Entry], named: CallDigest, seq: int) -> int:
-    """Return how many calls before the call `seq` have the same tool and arguments.
-
-    This number is the index of the result to use, in the list of the base's results for this tool and arguments.
-
-    Args:
-        own: the entries of the fork.
-        named: the tool and a digest of the arguments.
-    """
-    before = [entry.content for entry in own if entry.seq < seq]
-    return sum(
-        isinstance(each, ToolCallContent) and (each.tool_name, digest_of(each.tool_args)) == named for each in before
-    )
+def _digest_of_call(content: ToolCallContent) -> CallDigest:
+    return content.tool_name, digest_of(content.tool_args)
 
 
 def _copy_result(entry: Entry, call: int, live: LiveRun) -> None:

@@ -253,7 +253,7 @@ class SyncRecord:
         return drive(self.record.resolve(waiting, verdict, call, by=by, result=result))
 
     def cancel(self, waiting: Waiting | str, *, by: str, reason: str | None = None) -> Outcome[Any] | None:
-        """End the open turn of a run; see `Record.cancel`."""
+        """End the open turn of a run, and return its outcome, or `None`; see `Record.cancel`."""
         refuse_inside_loop("Record.cancel")
         return anyio.run(lambda: self.record.cancel(waiting, by=by, reason=reason))
 

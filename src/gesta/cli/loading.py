@@ -231,7 +231,10 @@ def _broken(place: str, error: BaseException) -> str:
 
 
 def _where(error: BaseException) -> tuple[str, int, str] | None:
-    """Return file, line number and text of the last line of the user's own code in an error's traceback."""
+    """Return file, line number and text of the last line of the user's own code in an error's traceback.
+
+    Return `None` if no such line is known.
+    """
     if isinstance(error, SyntaxError) and error.filename and error.lineno:
         return _shown(error.filename), error.lineno, error.text or linecache.getline(error.filename, error.lineno)
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if _is_users(frame.filename)]

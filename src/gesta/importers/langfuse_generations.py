@@ -336,7 +336,7 @@ def _latency_ms(each: Observation) -> float | None:
 
 
 def _usage(given: dict[str, Any] | None, details: Any) -> dict[str, Any] | None:
-    """Return the token counts of a model call.
+    """Return the token counts of a model call; `None` if neither argument has counts.
 
     Args:
         given: the counts in the reply. They are used if they count input and output, or if there are no `details`.

@@ -101,7 +101,10 @@ def _first(usage: Mapping[str, Any], *names: str) -> int | None:
 
 
 def _inside(usage: Mapping[str, Any], groups: tuple[str, ...], *names: str) -> int | None:
-    """Return the first valid count among the members `names` of the first object among the members `groups`."""
+    """Return the first valid count among the members `names` of the first object among the members `groups`.
+
+    Return `None` if there is no such object or no valid count in it.
+    """
     for group in groups:
         inner = usage.get(group)
         if isinstance(inner, dict):

@@ -301,7 +301,10 @@ def _raw(coming: Coming) -> dict[str, Any]:
 
 
 def _meta(agent: Agent, coming: Coming, reply: Reply) -> dict[str, Any] | None:
-    """Return data to record with the reply: the received bytes, and items that the provider wants in later requests."""
+    """Return data to record with the reply: the received bytes, and items that the provider wants in later requests.
+
+    Return `None` if there is neither.
+    """
     native = {} if reply.native is None else {"native": {"by": native_by(agent.asked()), "items": reply.native}}
     return (_raw(coming) if reply.keep else {}) | native or None
 

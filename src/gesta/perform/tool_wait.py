@@ -20,7 +20,7 @@ Waits = ChildWaits | NeedsAnswer | TurnLeft
 
 
 def wait_in(raised: BaseException) -> Waits | None:
-    """Return the exception that ends an attempt in order to wait, if a tool raised it or a group with it."""
+    """Return `raised`, or the first of a group, if it ends an attempt in order to wait; `None` if none of them does."""
     if isinstance(raised, BaseExceptionGroup):
         return next((found for each in raised.exceptions if (found := wait_in(each)) is not None), None)
     return raised if isinstance(raised, Waits) else None
@@ -28,6 +28,8 @@ def wait_in(raised: BaseException) -> Waits | None:
 
 def doubt_behind(raised: BaseException, tool: Tool) -> BaseException | None:
     """Return an exception that leaves a `once` tool in doubt, although the tool also raised one in order to wait.
+
+    Return `None` if there is no such exception.
 
     Such an exception was raised beside the other one, in a group. Or it was being handled when the other one was
     raised, as in a `finally`. A `once` tool that was broken off because its turn was left is in doubt too.

@@ -129,7 +129,7 @@ class Try(Struct):
         return self.verdict == "failed" or self.effect in EFFECTS or self.expired
 
     def strictest(self, effect: str | None) -> str | None:
-        """Return the effect to assume for the attempt after this one.
+        """Return the effect to assume for the attempt after this one; `None` if `effect` is `None`.
 
         That is the strictest of the tool's `effect` and those of the attempts so far. But attempts whose effect
         certainly did not happen do not count.

@@ -377,5 +377,5 @@ class MemoryStore:
 
 
 def text(value: Any) -> str | None:
-    """Return a value of a JSON object as SQLite's `json_extract` would: a text unchanged, other values as JSON text."""
+    """Return a value of a JSON object as `json_extract` of SQLite: a text and `None` unchanged, others as JSON text."""
     return value if value is None or isinstance(value, str) else msgspec.json.encode(value).decode()

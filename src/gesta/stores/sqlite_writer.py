@@ -350,7 +350,8 @@ class Writer:
     def _put_away(self, patience_s: float) -> WriteFailed | None:
         """Commit the release of the leases, and move the log into the file.
 
-        If the file was removed or replaced, return an error, unless an earlier error reported it. Raises apsw.Error.
+        If the file was removed or replaced, return an error, unless an earlier error reported it; else return `None`.
+        Raises apsw.Error.
 
         Args:
             patience_s: seconds to wait for other writers.

@@ -179,7 +179,7 @@ class Secrets:
         return self._marks[found.lastgroup or ""]
 
     def _first_search(self, text: str) -> re.Match[str] | None:
-        """Compile the search for secrets, then search.
+        """Compile the search for secrets, and return the first secret found in `text`; `None` if there is none.
 
         The search is compiled on first use, when all secrets have been added.
         """

@@ -332,7 +332,7 @@ def _known(run: Standing, seq: Any) -> Call | None:
 
 
 def _call(run: Standing, told: Told) -> Call | None:
-    """Return the call of `told`, a tool result: by seq or provider's id, else the oldest call without a result."""
+    """Return the call of a result: by seq or id, else the oldest without a result; `None` if it came too late."""
     if told.outcome == "late":
         return None
     if isinstance(told.call, int):

@@ -135,7 +135,10 @@ class Task:
         return asked.value
 
     async def update(self, n: int, plan: AgentPlan | None, history: Sequence[LLMMessage], seq: int) -> AgentPlan | None:
-        """Ask for the updated plan, record it and return it. If the reply is unreadable, keep the old plan."""
+        """Ask for the updated plan, record it and return it. If the reply is unreadable, keep the old plan.
+
+        Without a plan, nothing is asked, and `None` is returned.
+        """
         if plan is None:
             return None
         told = max(place for place, message in enumerate(history) if message["role"] == "user")

@@ -53,7 +53,7 @@ class ChatAgent(Agent):
         return self.wait_for(lambda: self.llm_response_async(message), "llm_response_async")
 
     async def llm_response_async(self, message: Said = None) -> ChatDocument | None:
-        """Return the model's answer to a message; see `llm_response`."""
+        """Return the model's answer to a message; `None` if there is no answer. See `llm_response`."""
         return await self._spoken(message)
 
     @staticmethod
@@ -142,15 +142,15 @@ class ChatAgent(Agent):
         return other
 
     async def llm_response_forget_async(self, message: str) -> ChatDocument | None:
-        """Return the model's answer to a message, and hide the message and the answer from the history."""
+        """Return the model's answer to a message; `None` if there is none. Hide both from the history."""
         return await Agent.llm_response_async(self, message)
 
     def llm_response_forget(self, message: str) -> ChatDocument | None:
-        """Return the model's answer to a message, and hide the message and the answer from the history."""
+        """Return the model's answer to a message; `None` if there is none. Hide both from the history."""
         return self.wait_for(lambda: self.llm_response_forget_async(message), "llm_response_forget_async")
 
     async def _spoken(self, message: Said) -> ChatDocument | None:
-        """Return the model's answer to a message or to the history.
+        """Return the model's answer to a message or, without one, to the history; `None` if there is no answer.
 
         While a tool of this agent runs, the message and the answer are stored in a separate run. The agent's own
         history cannot be sent then: it contains a call without a result, which providers refuse.
@@ -167,9 +167,9 @@ class ChatAgent(Agent):
     async def llm_response_messages_async(
         self, messages: Sequence[Message], output_len: int | None = None, tool_choice: Any = "auto"
     ) -> ChatDocument | None:
-        """Return the model's answer to `messages` instead of the history. The first of them may be a system message.
+        """Return the model's answer to `messages` instead of the history; `None` if there is no answer.
 
-        The answer is recorded in a run of its own.
+        The first message may be a system message. The answer is recorded in a run of its own.
 
         Args:
             output_len: longest answer in tokens; `None` for the provider's default.
@@ -180,7 +180,10 @@ class ChatAgent(Agent):
     async def _beside(
         self, messages: Sequence[Message], output_len: int | None = None, tool_choice: Any = "auto", name: str = ""
     ) -> ChatDocument | None:
-        """Return the model's answer to a list of messages. A separate run, whose name ends with `name`, records it."""
+        """Return the model's answer to a list of messages; `None` if there is no answer.
+
+        A separate run, whose name ends with `name`, records it.
+        """
         other, calls = self.clone(0), dict[str, int]()
         other.config = msgspec.structs.replace(
             self.settings, name="-".join(filter(None, [self.name, "messages", name]))
@@ -200,7 +203,7 @@ class ChatAgent(Agent):
     def llm_response_messages(
         self, messages: Sequence[Message], output_len: int | None = None, tool_choice: Any = "auto"
     ) -> ChatDocument | None:
-        """Return the model's answer to a list of messages; see `llm_response_messages_async`."""
+        """Return the model's answer to a list of messages, or `None`; see `llm_response_messages_async`."""
         return self.wait_for(
             lambda: self.llm_response_messages_async(messages, output_len, tool_choice), "llm_response_messages_async"
         )

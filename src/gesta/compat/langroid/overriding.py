@@ -20,7 +20,7 @@ SEVERAL = "entity_responders"
 
 
 async def respond(agent: Any, entity: Entity, msg: Said) -> ChatDocument | None:
-    """Return the response of `entity` (the agent, its model or the user) to a message, as a `ChatDocument`.
+    """Return the response of `entity` (the agent, its model or the user) to a message; `None` if it does not respond.
 
     A class may override `llm_response` or `llm_response_async`, for example. Of two such methods, the one that the most
     specific class overrides is called.

@@ -86,7 +86,7 @@ class Agent(Messages):
         return self.wait_for(lambda: self.agent_response_async(msg), "agent_response_async")
 
     async def agent_response_async(self, msg: Said = None) -> ChatDocument | None:
-        """Handle the tools in a message; see `agent_response`."""
+        """Handle the tools in a message, and return the agent's answer or `None`; see `agent_response`."""
         if msg is None:
             return None
         doc = ChatDocument.from_str(msg) if isinstance(msg, str) else msg
@@ -100,7 +100,10 @@ class Agent(Messages):
         return None if made is None else derived(made, doc)
 
     async def _handled(self, doc: ChatDocument) -> ChatDocument | None:
-        """Run the tools in a document, and return the results. Without a tool, return what `_unhandled` returns."""
+        """Run the tools in a document, and return the results. Without a tool, return what `_unhandled` returns.
+
+        Return `None` if the tools are those of other agents, or still wait.
+        """
         async with self.working() as context:
             results = [each for each in context.done if each.content.kind == "tool-result"]
             mine = responding.is_own(context, doc)
@@ -128,7 +131,7 @@ class Agent(Messages):
     async def _unhandled(self, doc: ChatDocument) -> ChatDocument | None:
         """Return a text that tells the model which of its tool messages are invalid, and why.
 
-        If none is invalid, return the answer of `handle_message_fallback`.
+        If none is invalid, return the answer of `handle_message_fallback`, which may be `None`.
         """
         wrong = attempts(doc.content, self.llm_tools_map) if doc.metadata.sender == Entity.LLM else []
         problems = [str(each.problem) for each in wrong if each.name in self.llm_tools_map and each.problem]
@@ -142,7 +145,7 @@ class Agent(Messages):
         return self.wait_for(lambda: self.llm_response_async(msg), "llm_response_async")
 
     async def llm_response_async(self, msg: Said = None) -> ChatDocument | None:
-        """Return the model's answer to a message; see `llm_response`."""
+        """Return the model's answer to a message; `None` if there is no answer. See `llm_response`."""
         if self._context is not None and self._context.handling:
             return await self._spoken(msg)
         async with self.working() as context:
@@ -186,7 +189,7 @@ class Agent(Messages):
         return self.wait_for(lambda: self.user_response_async(msg), "user_response_async")
 
     async def user_response_async(self, msg: Said = None) -> ChatDocument | None:
-        """Return a person's answer; see `user_response`."""
+        """Return a person's answer; `None` if there is none. See `user_response`."""
         if not self.user_can_respond(msg):
             return None
         async with self.working() as context:

@@ -105,7 +105,10 @@ class Call:
                 self.ended.set()
 
     async def _taken(self, hear: Listener) -> Outcome[Any] | None:
-        """Run the turn, and return its outcome. If another process runs the turn, wait until it ends there."""
+        """Run the turn, and return its outcome. If another process runs the turn, wait until it ends there.
+
+        Return `None` if the turn was interrupted.
+        """
         agent, message = self.agent, self.message
         try:
             return await self.record.run(agent, message, listener=hear, **self._options)

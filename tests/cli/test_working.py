@@ -213,6 +213,18 @@ def test_sigterm_while_a_command_is_loaded_ends_it_without_a_traceback():
 
 
 @pytest.mark.usefixtures("runs")
+def test_sigterm_ends_the_viewer_as_ctrl_c_does(gesta: Gesta):
+    gesta("run", "programs.py:payer", "Go.", "--session", "v")
+    words = [sys.executable, "-c", "from gesta.cli import main; main()", "view", "--no-open", "--port", "0"]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
+    with subprocess.Popen(words, **pipes, env=os.environ | {"PYTHONUNBUFFERED": "1"}) as view:  # type: ignore[call-overload]
+        assert view.stdout.readline().startswith("http://127.0.0.1:")
+        view.send_signal(signal.SIGTERM)
+        said = view.stdout.read()
+    assert (view.returncode, "Traceback" in said) == (0, False)
+
+
+@pytest.mark.usefixtures("runs")
 def test_nobody_reads_on():
     code = "from gesta.cli import main; main()"
     words = [sys.executable, "-c", code, "work", *AGENTS, "--json"]

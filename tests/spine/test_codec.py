@@ -717,6 +717,7 @@ USER = '{"kind":"user","value":"v"}'
         ),
         (row_of('{"kind":"user","value":{"$blob":{}}}'), "$blob: 'name' is not known"),
         (row_of('{"kind":"user","value":' + "[" * 5000 + "]" * 5000 + "}"), "recursion"),
+        (row_of('{"kind":"user","value":{"$float":1' + "0" * 400 + "}}"), "int too large to convert to float"),
         (row_of(USER, version=0), "0"),
         (row_of(USER, annotations="{"), "Input data was truncated"),
         (row_of(USER, causes="[null]"), "Expected `int | array`, got `null`"),

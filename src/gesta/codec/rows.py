@@ -52,7 +52,7 @@ _ANY, _CAUSES = msgspec.json.Decoder(), msgspec.json.Decoder(tuple[Cause, ...])
 _CONTENT: msgspec.json.Decoder[Content] = msgspec.json.Decoder(Content)
 _NUMBERS = msgspec.json.Decoder(float_hook=lambda text: int(n) if abs(n := float(text)) < 2**63 and n % 1 == 0 else n)
 _TAGS: Mapping[Kind, str] = {kind: kind.value for kind in Kind}
-_UNREADABLE = (msgspec.MsgspecError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
+_UNREADABLE = (msgspec.MsgspecError, AttributeError, LookupError, OverflowError, RecursionError, TypeError, ValueError)
 _COLUMNS: Mapping[str, type] = {
     **dict.fromkeys(("run", "kind", "at", "causes", "content", "annotations"), str),
     **dict.fromkeys(("seq", "span", "version"), int),

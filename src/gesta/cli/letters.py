@@ -18,7 +18,7 @@ from gesta.cli.approving import Verdict, give, signing_key, who
 from gesta.cli.options import AnswerOptions, ApproveOptions, CancelOptions, OnRecord, ResolveOptions, quoted
 from gesta.cli.talk import FAILED, RED, Stop, count, json_line, put, say, short
 from gesta.cli.waits import MOST, Found, find, shown
-from gesta.decide.waiting import SENT, Waiting
+from gesta.decide.waiting import APPROVAL, DOUBT, QUESTION, SENT, Waiting
 from gesta.entry import utc_text
 from gesta.errors import SaidBefore
 from gesta.record.inbox import misfit
@@ -34,7 +34,7 @@ def approve(options: ApproveOptions) -> None:
 
     async def answer(found: Found) -> None:
         verdict, signed = _verdict(options), signing_key() is not None
-        waiting = found.waiting("approval")
+        waiting = found.waiting(*APPROVAL)
         proven = signed or verdict.token is not None
         open_ = [each for each in waiting if proven or each.answer_sent_at is None]
         if waiting and not open_:
@@ -115,7 +115,7 @@ def answer(options: AnswerOptions) -> None:
     """
 
     async def tell(found: Found) -> None:
-        run, asked = found.row.run, found.waiting("question", "budget")
+        run, asked = found.row.run, found.waiting(*QUESTION)
         if not asked:
             raise Stop(
                 f"Run {run} waits for no answer: {_standing(found.state)}. `gesta runs` shows what waits.", FAILED
@@ -172,7 +172,7 @@ def resolve(options: ResolveOptions) -> None:
         raise Stop("retry and --result do not go together: the tool is tried again, and gives its own result.")
 
     async def settle(found: Found) -> None:
-        one = _one(found.waiting("doubt", "running"), options.call, found, "doubt")
+        one = _one(found.waiting(*DOUBT), options.call, found, "doubt")
         state = await found.record.state(one.run)
         call = state.call(one.call) or state.unknown.get(one.call or 0)
         before = Stop(f"The doubt about call {one.call} was settled before. {_next(options, found)}", FAILED)

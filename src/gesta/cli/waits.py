@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import assert_never
 
 from gesta.cli.talk import FAILED, Stop, short
-from gesta.decide.waiting import SENT, Waiting, doubts, told_doubts
+from gesta.decide.waiting import QUESTION, SENT, Waiting, doubts, told_doubts
 from gesta.entry import Entry, utc_text
 from gesta.kinds import BeginContent
 from gesta.record.record import Record
@@ -109,7 +109,7 @@ def settling(waits: Sequence[Waiting], named: str) -> list[str]:
     waits = [each for each in waits if each.answer_sent_at is None]
     doubts = [each for each in waits if each.what == "doubt"]
     approvals = [each for each in waits if each.what == "approval"]
-    questions = [each for each in waits if each.what in ("question", "budget")]
+    questions = [each for each in waits if each.what in QUESTION]
     found = [(each, "resolve", " done" + (f" --call {each.call}" if len(doubts) > 1 else "")) for each in doubts]
     found += [(each, "approve", f" --call {each.call}" if len(approvals) > 1 else "") for each in approvals]
     found += [

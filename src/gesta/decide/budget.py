@@ -15,13 +15,11 @@ from msgspec import Struct
 
 from gesta.agent import Agent
 from gesta.kinds import BudgetContent, Error, QuestionContent
-from gesta.model.usage import tokens
+from gesta.model.usage import MOST_TOKENS, tokens
 from gesta.policy import Budget
 from gesta.state.account import BYTES, Amount, Spent, number
 from gesta.state.run import RunState
 
-REPLY = ("max_completion_tokens", "max_tokens", "max_output_tokens", "maxOutputTokens")
-"""Names, in requests of providers, of the setting that limits the tokens of a reply."""
 ALMOST = 1e-9
 """Allowed rounding error of a sum of dollars."""
 
@@ -94,7 +92,7 @@ def need(agent: Agent, budget: Budget, state: RunState) -> Amount:
     if not state.weight.counted:
         header = agent.offering(state.tool_state).header()
         prompt += len(msgspec.json.encode([header.tools, header.meta], enc_hook=repr)) // BYTES
-    bounds = (agent.settings.get(name) for name in REPLY)
+    bounds = (agent.settings.get(name) for name in MOST_TOKENS)
     reply = next((each for each in bounds if isinstance(each, int)), budget.request_tokens)
     usd = _price(agent, {"prompt_tokens": prompt, "completion_tokens": reply})
     return Amount(prompt + reply, budget.request_usd if usd is None else usd)

@@ -35,7 +35,13 @@ BEGUN_BY: dict[What, Kind | None] = {
 }
 """For each kind of wait, the kind of the entry that begins it; `None` if no entry does. A list of sessions looks for
 waits only in turns with such an entry."""
-PERSON = frozenset({"approval", "question", "budget", "doubt"})
+APPROVAL: tuple[What, ...] = ("approval",)
+"""Kinds of waits that `record.approve` and `record.deny` end."""
+QUESTION: tuple[What, ...] = ("question", "budget")
+"""Kinds of waits that `record.answer` ends."""
+DOUBT: tuple[What, ...] = ("doubt", "running")
+"""Kinds of waits that `record.resolve` ends."""
+PERSON = frozenset({*APPROVAL, *QUESTION, "doubt"})
 """Kinds of waits that a person is asked to end."""
 SENT = "answer sent, waits for a program to go on"
 """The words for a wait whose answer is in the inbox of the run. A program that continues the run reads the inbox."""

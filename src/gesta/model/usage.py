@@ -13,6 +13,8 @@ from msgspec import Struct
 
 CACHE_READ = ("cache_read_input_tokens", "prompt_cache_hit_tokens", "cachedContentTokenCount")
 CACHE_WRITE = ("cache_creation_input_tokens",)
+MOST_TOKENS = ("max_completion_tokens", "max_tokens", "max_output_tokens", "maxOutputTokens")
+"""Names, in requests of providers, of the setting that limits the tokens of a reply."""
 BESIDE = ("cache_read_input_tokens", "cache_creation_input_tokens")
 """Members that Anthropic does not include in its `input_tokens`. All other providers, and LiteLLM under the same
 names, include them."""

@@ -18,7 +18,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from gesta.codec.rows import MAX_DEPTH, decode_content, encode_content
-from gesta.decide.waiting import Waiting, changed, doubts, told_doubts, waits
+from gesta.decide.waiting import APPROVAL, DOUBT, QUESTION, Waiting, changed, doubts, told_doubts, waits
 from gesta.entry import utc_text
 from gesta.errors import AgentError, Expired, NoRun, NotWaiting, RunHeld, SaidBefore
 from gesta.kinds import AnswerContent, ApprovalContent, Content, ResolutionContent
@@ -34,7 +34,6 @@ VALUES = {ApprovalContent: ("args", "result"), AnswerContent: ("value",), Resolu
 """For each class of answers, the fields with a person's own values, which a tool or a program gets as they are."""
 BITS = 14_284
 """Bits of the longest integer that is accepted: Python writes and reads integers of at most 4,300 digits."""
-APPROVAL, QUESTION, DOUBT = ("approval",), ("question", "budget"), ("doubt", "running")
 
 
 class Receipt(Struct, frozen=True, kw_only=True):

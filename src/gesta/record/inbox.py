@@ -19,7 +19,7 @@ from msgspec.structs import replace
 
 from gesta.codec.rows import decode_content, digest_of, encode_content
 from gesta.decide.approval import Approver, judged_approval
-from gesta.decide.waiting import Waiting
+from gesta.decide.waiting import APPROVAL, DOUBT, QUESTION, Waiting
 from gesta.entry import Entry
 from gesta.errors import AgentError, BrokenRecord, NoRun, SeveralRuns
 from gesta.integrity.tombstones import SESSION
@@ -29,9 +29,6 @@ from gesta.log.steering import refuse_fields
 from gesta.perform.generated import NO_ARGUMENT
 from gesta.perform.late import SAYABLE
 from gesta.record.answers import (
-    APPROVAL,
-    DOUBT,
-    QUESTION,
     Meant,
     Receipt,
     Word,

@@ -17,7 +17,7 @@ from msgspec import Struct
 
 from gesta import kinds
 from gesta.kinds import BeginContent, EndContent, RequestHeaderContent
-from gesta.model.usage import tokens
+from gesta.model.usage import MOST_TOKENS, tokens
 from gesta.views.span_messages import heading
 from gesta.views.spans import SHORT, AttributeValue, as_json, shown
 
@@ -43,8 +43,6 @@ SETTINGS = {
     "seed": int,
 }
 """Settings that the conventions have a name for, and their types."""
-MOST_TOKENS = ("max_tokens", "max_completion_tokens", "max_output_tokens")
-"""Names of the setting for the greatest number of tokens of a reply; providers differ."""
 ROLES = {"plan": "plan", "task": "invoke_workflow"}
 """Operation of a span that a program opened, by the role of the span."""
 FIRST_ID = re.compile(rb'"(?:id|responseId)"\s*:\s*"([^"\\]{1,100})"')

@@ -15,7 +15,7 @@ from starlette.responses import Response
 
 from gesta.address import open_record
 from gesta.cli.approving import Verdict, give, who
-from gesta.decide.waiting import PERSON, SENT, Waiting
+from gesta.decide.waiting import PERSON, QUESTION, SENT, Waiting
 from gesta.errors import AgentError, BrokenRecord, NotWaiting
 from gesta.record.answers import Receipt, check_shown
 from gesta.record.record import Record
@@ -137,7 +137,7 @@ async def _given(record: Record, wait: Waiting, word: Word) -> Receipt:
         case "approval", "approved" | "denied" | "answered" as verdict:
             said = Verdict(verdict=verdict, by=word.by, reason=word.reason, args=word.args, result=word.value)
             return await give(record, wait, said)
-        case "question" | "budget", "answered":
+        case what, "answered" if what in QUESTION:
             return await record.answer(wait, word.value, by=word.by)
         case "doubt", "done" | "failed" | "retry" as verdict:
             return await record.resolve(wait, verdict, by=word.by, result=word.value)

@@ -6,7 +6,7 @@ field.
 """
 
 import json
-from typing import Any, Literal, cast
+from typing import Any, Literal, assert_never, cast
 
 from mcp_types import ElicitRequestFormParams, ElicitResult
 from msgspec import Struct
@@ -66,8 +66,10 @@ def _form(waiting: Waiting, agent: str) -> ElicitRequestFormParams | None:
         case "question" | "budget":
             text = f"The agent {visible(agent)} asks: {visible(waiting.question)}"
             schema = _asked(waiting.schema)
-        case _:
+        case "running" | "child" | "timer" | "resume" | "deaths" | "copy":
             return None
+        case _:
+            assert_never(waiting.what)
     text = "\n".join([text, *([f"The reason: {visible(waiting.why)}"] if waiting.why else []), *waiting.remarks])
     return ElicitRequestFormParams(message=text, requested_schema=schema)
 

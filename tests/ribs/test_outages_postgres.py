@@ -189,6 +189,22 @@ async def test_after_an_outage_every_run_is_free_without_closing_the_record(serv
     await other.close()
 
 
+def test_a_run_whose_release_a_broken_server_forgot_is_free(server: Server, address: str) -> None:
+    with closing_store(address) as store, closing_store(address, InlineApart) as other:
+        leases = [drive(store.lease(run)) for run in "rq"]
+        drive(store.append(Batch(leases[0], 0, [make_row("r", 1, "end")])))
+        for lease in leases:
+            drive(store.release(lease))  # which waits for no disk
+        server.stop(at_once=True)
+        server.start()
+        drive(store.lease("another"))
+        again = drive(store.lease("r"))
+        assert (again.head, again.lost) == (1, False)
+        with pytest.raises(RunHeld):
+            drive(other.lease("another"))
+        assert not drive(other.lease("q")).lost
+
+
 def test_a_store_that_is_closed_in_an_outage_waits_for_nothing(server: Server, address: str) -> None:
     store = InlinePostgresStore.open(address)
     lease = drive(store.lease("r"))

@@ -25,6 +25,7 @@ FOUND = """SELECT leases.epoch, leases.since, leases.owner, mirror_of, process, 
 GRANT = """INSERT INTO leases(run, owner, epoch, since) VALUES($1, $2, $3, $4)
     ON CONFLICT(run) DO UPDATE SET owner = $2, epoch = $3, since = $4"""
 GIVE_BACK = "UPDATE leases SET owner = NULL WHERE run = $1 AND owner = $2 AND epoch <= $3"
+OWNED = "SELECT run, epoch FROM leases WHERE owner = $1"
 SHOW = "INSERT INTO owners(owner, process, host, since) VALUES($1, $2, $3, $4) ON CONFLICT DO NOTHING"
 IDLE = """SELECT owner FROM owners WHERE owner <> $1 AND gone_by IS NULL
     AND NOT EXISTS (SELECT 1 FROM leases WHERE leases.owner = owners.owner)"""
@@ -63,6 +64,21 @@ def take(connection: Connection, holding: Holding, work: Take) -> Lease:
     connection.execute(SHOW, (me, os.getpid(), socket.gethostname(), now))
     presence.take(run, epoch + 1)
     return Lease(run, me, epoch + 1, head, digest, lost=owner is not None and not (owner == me and given_back))
+
+
+def recall(connection: Connection, holding: Holding) -> None:
+    """Release again what this process released before, if the server does not know it any more.
+
+    No commit of a release waits for the disk, so a crash of the server may lose it. Otherwise no other process could
+    take these runs, and the next lease of this process would count as lost.
+    """
+    if not holding.holds:
+        return
+    presence = holding.presence
+    for run, epoch in rows(connection, OWNED, holding.process):
+        with presence.lock:
+            if run not in presence.using:
+                presence.back[run] = max(epoch, presence.back.get(run, 0))
 
 
 def rows(connection: Connection, query: str, *values: Any) -> list[Any]:

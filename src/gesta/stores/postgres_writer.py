@@ -26,7 +26,7 @@ from gesta.store import Batch, Info, Lease, TransactionalEffect
 from gesta.stores.common import batches_of, checked, turn_of
 from gesta.stores.postgres_effects import PostgresSql
 from gesta.stores.postgres_holding import Holding, silence, watch_forks
-from gesta.stores.postgres_leases import clean
+from gesta.stores.postgres_leases import clean, recall
 from gesta.stores.postgres_open import Connection, Place, connect, kind_of, marked, server_of, standing, told
 from gesta.stores.postgres_transaction import Transaction
 from gesta.stores.sharing import Take, Work
@@ -276,6 +276,7 @@ class Writer:
             try:
                 info = marked(connection, self._place, failover=self._options.failover)
                 self.info, self._server = same(self.info, info), server_of(connection, self._place)
+                recall(connection, self.holding)
             except BaseException:
                 connection.close()
                 raise

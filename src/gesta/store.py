@@ -101,7 +101,8 @@ class Batch(Struct, frozen=True):
     prunes: Sequence[Prune] = ()
     """Other runs that this commit removes. The batch must have rows, which record the removal."""
     synced: bool = False
-    """Whether the commit must be on disk before `append` returns, even in a store that is opened with `normal`."""
+    """Whether the commit, and all before it, must be on disk before `append` returns, even in a store that is opened
+    with `normal`."""
     beside: Sequence["Batch"] = ()
     """Batches of other runs that are committed together with this batch. These batches contain only rows and blobs."""
     mail: Sequence[Letter] = ()

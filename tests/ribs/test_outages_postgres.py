@@ -5,6 +5,7 @@ import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,9 @@ psycopg = pytest.importorskip("psycopg")
 
 import gesta
 from gesta.address import drive
-from gesta.errors import LeaseLost, RecordBusy, RunHeld, ServerGone, WriteFailed
+from gesta.bridges.pushing import push
+from gesta.compare.forks import Fork, fork
+from gesta.errors import LeaseLost, RecordBusy, RunError, RunHeld, ServerGone, WriteFailed
 from gesta.kinds import SystemContent
 from gesta.perform.execution import LiveRun, Task
 from gesta.record.turns import Turns
@@ -127,6 +130,46 @@ async def test_no_other_run_relies_on_what_a_broken_server_forgot(
                 outcome = await record.run(desk, "Count.", session="s", key="m")
         assert (outcome.reason, outcome.answer) == ("answered", "12 13")
         assert not (await record.verify())
+
+
+@pytest.fixture
+def counting() -> gesta.Agent:
+    """An agent whose answers differ."""
+    answers = count(1)
+    return gesta.Agent("clerk", model=gesta.function(lambda *_: f"Answer {next(answers)}."))
+
+
+async def test_no_fork_continues_from_what_a_broken_server_forgot(
+    server: Server, address: str, counting: gesta.Agent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with gesta.open(address, durability="normal") as record:
+        base = await record.find((await record.run(counting, "go", session="s")).run)
+
+        async def lease(store: PostgresStore, run: str, *, mirror: bool = False) -> Lease:
+            server.stop(at_once=True)
+            server.start()
+            return await take(store, run, mirror=mirror)
+
+        take = PostgresStore.lease
+        with monkeypatch.context() as patched:
+            patched.setattr(PostgresStore, "lease", lease)
+            with pytest.raises(RunError, match="no longer as it was read"):
+                await fork(record, base, Fork())
+        await record.run(counting, "go", session="s")
+        await fork(record, await record.find("s"), Fork())
+        assert not await record.verify()
+
+
+async def test_no_copy_is_ahead_of_a_broken_server(
+    server: Server, address: str, counting: gesta.Agent, tmp_path: Path
+) -> None:
+    async with gesta.open(address, durability="normal") as record, gesta.open(tmp_path / "copy.gesta") as copy:
+        for _ in range(3):
+            await record.run(counting, "go", session="s")
+            pushed = await push(record.store, copy.store)
+            assert (pushed.runs, pushed.refused) == (1, [])
+            server.stop(at_once=True)
+            server.start()
 
 
 def test_a_read_that_meets_a_restart_waits_for_the_server(server: Server, address: str) -> None:

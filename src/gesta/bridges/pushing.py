@@ -103,6 +103,8 @@ async def push(
         every = await _hold_all(source, target, pushed, stack)
         if moved_by is not None:
             every = await _movable(source, target, every, pushed)
+        else:  # a move waits for the disk below
+            await _settle(source, every)
         moving = [one for one in every.values() if one.moves]
         await _mirror(source, target, every)
         for one in moving:
@@ -115,6 +117,15 @@ async def push(
             pushed.letters += await _move_letters(source, target, one)
             pushed.moved += await _let_go(target, one)
     return pushed
+
+
+async def _settle(source: Store, every: dict[str, Held]) -> None:
+    """Wait until all that the source has committed is on its disk, whatever its durability.
+
+    Otherwise a crash of its server could lose entries that the target has. Nothing could then be pushed to the target.
+    """
+    for one in list(every.values())[:1]:
+        await source.append(Batch(one.here, one.last, (), synced=True))
 
 
 def _check_move(source: Store, target: Store) -> None:

@@ -39,12 +39,12 @@ from gesta.kinds import (
     ToolCallContent,
     UserContent,
 )
-from gesta.log.journal import Journal
+from gesta.log.journal import Journal, read
 from gesta.models.replay import replay
 from gesta.prompt.blocks import rebuild
 from gesta.record.record import Record
 from gesta.state.opening import Opening
-from gesta.store import RunRow
+from gesta.store import Batch, RunRow
 
 CHANGEABLE = (
     *(Kind.User, Kind.System, Kind.ChatCompletion, Kind.Thought, Kind.ToolCall, Kind.ToolResult),
@@ -109,7 +109,7 @@ async def fork(record: Record, base: RunRow, how: Fork) -> RunRow:
 
     Raises:
         AgentError: there is no such entry, or it cannot be changed in this way.
-        RunError: the fork's session already has a run of this name.
+        RunError: the fork's session already has a run of this name, or the base lost entries.
     """
     entries = await record.read(base.run)
     shared, own = _parts(entries, how)
@@ -125,6 +125,9 @@ async def fork(record: Record, base: RunRow, how: Fork) -> RunRow:
             raise RunError(
                 f"There is a run {opened.name!r} in session {session!r} already. Name another: --session NAME."
             )
+        await store.append(Batch(lease, 0, (), synced=True))  # a crash of the server may have lost the end of the base
+        if shared and digest not in [each.digest for each in await read(store, base.run, shared - 1, shared)]:
+            raise RunError(f"Run {base.run!r} is no longer as it was read: entry {shared} is gone. Fork it again.")
         journal = Journal(store, msgspec.structs.replace(lease, head=shared, digest=digest), record.turns.clock)
         begin = journal.write(BeginContent(name="fork", role="fork", opened=made), 0)
         journal.write(EndContent(), begin.seq)

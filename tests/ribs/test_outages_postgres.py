@@ -5,12 +5,14 @@ import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
+from functools import partial
 from itertools import count
 from pathlib import Path
 from typing import Any
 
 import anyio
 import pytest
+from tests.otlp_receiver import receiving
 from tests.postgres import Server, running
 from tests.ribs.test_stores_postgres import Apart, Child, InlineApart, child, closing_store, taken_over  # noqa: F401
 
@@ -18,11 +20,14 @@ psycopg = pytest.importorskip("psycopg")
 
 import gesta
 from gesta.address import drive
+from gesta.bridges.otlp.following import Exporter
+from gesta.bridges.otlp.settings import settings
 from gesta.bridges.pushing import push
 from gesta.compare.forks import Fork, fork
-from gesta.errors import LeaseLost, RecordBusy, RunError, RunHeld, ServerGone, WriteFailed
+from gesta.errors import LeaseLost, RecordBusy, RecordError, RunError, RunHeld, ServerGone, WriteFailed
 from gesta.kinds import SystemContent
 from gesta.perform.execution import LiveRun, Task
+from gesta.record.followers import Target
 from gesta.record.turns import Turns
 from gesta.store import Batch, Lease, Letter
 from gesta.stores.postgres import InlinePostgresStore, PostgresStore
@@ -196,6 +201,65 @@ async def test_who_follows_goes_on_after_a_restart(server: Server, address: str)
             await store.append(make_batch(lease, len(seen)))
     await store.close()
     assert seen == [1, 2, 3]
+
+
+@pytest.mark.parametrize("grown", [1, 3])
+async def test_who_read_what_a_broken_server_forgot_is_told(server: Server, address: str, grown: int) -> None:
+    store, read = PostgresStore.open(address, durability="normal"), list[int]()
+
+    async def write(run: str, *, synced: bool = False) -> None:
+        await store.append(Batch(await store.lease(run), 0, [make_row(run, 1)], synced=synced))
+
+    async def follow() -> None:
+        async for page in store.tail():
+            read.extend(row.pos for row in page)
+            if len(read) == 3:
+                await anyio.to_thread.run_sync(lambda: server.stop(at_once=True))
+                await anyio.to_thread.run_sync(server.start)
+                for run in "cde"[:grown]:
+                    await write(run)
+
+    await write("r", synced=True)
+    await write("a")
+    await write("b")
+    with anyio.fail_after(20), pytest.raises(RecordError, match="lost entries that were read before"):
+        await follow()
+    await store.close()
+    assert read == [1, 2, 3]
+
+
+async def test_who_follows_from_where_a_broken_server_is_no_longer_hears_what_comes(
+    server: Server, address: str, counting: gesta.Agent
+) -> None:
+    async with gesta.open(address, durability="normal") as record:
+        last = [event.id async for event in record.stream(counting, "go", session="s")][-1]
+        server.stop(at_once=True)
+        server.start()
+        heard = list[str]()
+        with anyio.fail_after(20):
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(partial(record.run, counting, "go", session="s"))
+                async for event in record.follow(Target(session="s", whole=True, until_end=True), after=last or 0):
+                    heard.append(event.type)
+        assert heard[-1] == "end"
+
+
+async def test_traces_of_what_replaced_what_a_broken_server_forgot_are_sent(
+    server: Server, address: str, counting: gesta.Agent, tmp_path: Path
+) -> None:
+    with receiving() as receiver:
+        async with gesta.open(address, durability="normal") as record, anyio.create_task_group() as tasks:
+            found = settings(receiver.address, environment={})
+            assert found is not None
+            exporter = Exporter(record.store, found, tmp_path / "place.json", told=lambda _: None)
+            tasks.start_soon(exporter.follow)
+            await record.run(counting, "go", session="a")
+            await anyio.to_thread.run_sync(receiver.wait, 2)
+            await anyio.to_thread.run_sync(lambda: server.stop(at_once=True))
+            await anyio.to_thread.run_sync(server.start)
+            await record.run(counting, "go", session="b")
+            await anyio.to_thread.run_sync(receiver.wait, 4)
+            tasks.cancel_scope.cancel()
 
 
 async def test_a_reader_that_is_cancelled_waits_for_no_server(server: Server, address: str) -> None:

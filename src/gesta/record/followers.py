@@ -26,8 +26,7 @@ from gesta.record.told_words import ToldWords
 from gesta.record.watch import Watch, bound_of
 from gesta.store import RunRow, Store
 
-MOST_WAITING = 1000
-"""Greatest number of entries and words in the queue of a follower."""
+MOST_WAITING = 1000  # greatest number of entries and words in the queue of a follower
 Source = tuple[int, str, deque[Entry], AsyncGenerator[list[Entry], None]]
 """One followed run: the pos of its next entry, its id, the entries already read, and a generator of later pages."""
 CLOSED = "The record was closed while it was followed. Open it again, and follow(…, after={after!r}) to go on."
@@ -168,6 +167,8 @@ class Follower:
             if self._target.root:
                 self._hear(self._target.root)
             await self._watch.join(self, tasks)
+            if self._after[0]:  # a crash of a server may have lost what the listener has read
+                self._after = min(self._after, (await self._watch.store.last(), float("inf")))
             async for entry in self._on_record(await self._reached()):
                 for event in self._take_entry(entry):
                     self._told = event.id or self._told
@@ -333,8 +334,7 @@ class Follower:
 
 
 def _waited(event: WaitingEvent) -> tuple[str, str, str, int | None]:
-    waiting = event.waiting
-    return event.run, waiting.run, waiting.what, waiting.of
+    return event.run, event.waiting.run, event.waiting.what, event.waiting.of
 
 
 async def _advance(order: list[Source], run: str, source: AsyncGenerator[list[Entry], None]) -> None:

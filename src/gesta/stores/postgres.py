@@ -28,7 +28,7 @@ except ImportError as missing:  # also where psycopg finds no libpq
 
 from gesta.entry import Row
 from gesta.store import Batch, BlobRow, Foreign, Info, Lease, Letter, QueryBounds, RunRow, Table, TransactionalEffect
-from gesta.stores.common import LONGEST_S, PAGE, News, checked
+from gesta.stores.common import LONGEST_S, News, checked
 from gesta.stores.postgres_holding import Holding
 from gesta.stores.postgres_open import (
     BUSY_S,
@@ -42,7 +42,7 @@ from gesta.stores.postgres_open import (
     server_of,
     told,
 )
-from gesta.stores.postgres_reader import Reader
+from gesta.stores.postgres_reader import Pages, Reader
 from gesta.stores.postgres_writer import Options, Writer
 from gesta.stores.sharing import Adopt, Declare, Looks, Mirror, Sharing, Take, Work
 
@@ -260,11 +260,11 @@ class InlinePostgresStore:
         New rows are yielded as soon as the server has reported their commit.
         """
         listening: Connection | None = None
+        pages = Pages(self.reader, self.info.address, after)
         try:
             while not self._news.over:
-                rows = await self._read(partial(self.reader.page, after, PAGE))
+                rows = await self._read(pages.next)
                 if rows:
-                    after = rows[-1].pos
                     yield rows
                 elif listening is None or listening.closed:
                     with suppress(ServerGone):  # the next read waits for the server, and raises when its time is over

@@ -23,7 +23,7 @@ from psycopg.types.string import TextLoader
 from gesta.entry import GENESIS, Row
 from gesta.errors import RecordError, ServerGone
 from gesta.store import BlobRow, Foreign, Info, Lease, Letter, QueryBounds, RunRow, Table
-from gesta.stores.common import blob_of, turn_of
+from gesta.stores.common import PAGE, blob_of, turn_of
 from gesta.stores.postgres_door import BESIDE, TABLES, VIEWS
 from gesta.stores.postgres_open import DAMAGED, Connection, Place, connect, kind_of, told
 from gesta.stores.postgres_tables import INDEXED, placed
@@ -47,6 +47,8 @@ class Reader:
         self._place = place
         self._channel = channel(info)
         self._connection = connection
+        self.opened = 1
+        """The number of connections that were opened so far. After a crash of the server there is another."""
         self._process = os.getpid()
         self._closed = Event()
         self._turn = turn_of(self)
@@ -60,6 +62,12 @@ class Reader:
         """Return at most `limit` rows, of all runs, with a pos greater than `after`, in the order of pos."""
         query = f"SELECT {ROW}, pos FROM entries WHERE pos > $1 ORDER BY pos LIMIT $2"  # noqa: S608 - constants
         return [Row(*row) for row in self._all(query, after, limit)]
+
+    def place(self, pos: int) -> tuple[int, bytes | None]:
+        """Return the pos of the last row of the record, and the digest of the row at `pos`; `None` if none is there."""
+        query = "SELECT coalesce(max(pos), 0), (SELECT digest FROM entries WHERE pos = $1) FROM entries"
+        ((last, digest),) = self._all(query, pos)
+        return int(last), digest
 
     def head(self, run: str) -> tuple[int, bytes]:
         """Return the seq and the digest (hash) of the last entry of a run; see `Store.head`."""
@@ -196,6 +204,7 @@ class Reader:
     def _once(self, query: str, values: tuple[Any, ...]) -> list[Any]:
         if self._connection.closed:
             self._connection = connect(self._place, readonly=True)
+            self.opened += 1
         return self._connection.execute(query, values).fetchall()
 
     def _listen(self) -> Connection:
@@ -222,6 +231,34 @@ class Reader:
                 away = kind_of(error) is ServerGone and time.monotonic() < until
                 if not away or (known and self._closed.wait(ASKING_S)):
                     raise told(error, self._place.address, writing=False) from error
+
+
+class Pages:
+    """Reads the rows of all runs after a pos, page by page."""
+
+    def __init__(self, reader: Reader, address: str, after: int) -> None:
+        self._reader, self._address, self._pos = reader, address, after
+        self._digest: bytes | None = None  # of the row at this pos; `None` if none is there, as after pruning
+        self._opened = 0
+
+    def next(self) -> list[Row]:
+        """Return the next rows; none if there are no more now.
+
+        Raises RecordError if a crash of the server lost the row that was read last: other rows may have its pos and
+        those before it by now, and would be left out.
+        """
+        rows, opened = self._reader.page(self._pos, PAGE), self._reader.opened
+        if opened != self._opened:
+            last, found = self._reader.place(self._pos)
+            if last < self._pos or (self._digest and found not in (None, self._digest)):
+                raise RecordError(
+                    f"The server of {self._address!r} crashed, and lost entries that were read before. Read again: "
+                    "other entries have their places."
+                )
+            self._opened, self._digest = opened, found
+        if rows:
+            self._pos, self._digest = rows[-1].pos, rows[-1].digest
+        return rows
 
 
 def _answer(connection: Connection, asked: tuple[str, tuple[Any, ...]], bounds: QueryBounds) -> Table:

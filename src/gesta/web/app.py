@@ -123,8 +123,9 @@ class Viewer:
         With `run` in the query, each event holds the new lines of that run. Without it, each event holds the ids of the
         runs that got new entries.
         """
-        after = number(request, "after", await pages.record.store.last())
-        after = number_in(request.headers.get("last-event-id", ""), after)
+        last = await pages.record.store.last()
+        after = number_in(request.headers.get("last-event-id", ""), number(request, "after", last))
+        after = min(after, last)  # a crash of the server may have lost what a page has read
         run = request.query_params.get("run")
 
         async def news() -> AsyncIterator[bytes]:

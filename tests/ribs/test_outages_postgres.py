@@ -32,6 +32,7 @@ from gesta.record.turns import Turns
 from gesta.store import Batch, Lease, Letter
 from gesta.stores.postgres import InlinePostgresStore, PostgresStore
 from gesta.stores.postgres_open import connect, located, number
+from gesta.stores.run_index import RunIndex
 from gesta.testing import make_batch, make_row, refused
 from gesta.tools.person import ask_person
 from gesta.workflow.verbs import Verbs
@@ -260,6 +261,21 @@ async def test_traces_of_what_replaced_what_a_broken_server_forgot_are_sent(
             await record.run(counting, "go", session="b")
             await anyio.to_thread.run_sync(receiver.wait, 4)
             tasks.cancel_scope.cancel()
+
+
+async def test_a_list_of_sessions_has_none_that_a_broken_server_forgot(
+    server: Server, address: str, counting: gesta.Agent
+) -> None:
+    async with gesta.open(address, durability="normal") as record:
+        index = RunIndex(record.store)
+        for sessions in ("ab", "cde"):
+            for session in sessions:
+                await record.run(counting, "go", session=session)
+            await index.update()
+            if sessions == "ab":
+                server.stop(at_once=True)
+                server.start()
+        assert index.all("SELECT session FROM sessions ORDER BY session") == [("c",), ("d",), ("e",)]
 
 
 async def test_a_reader_that_is_cancelled_waits_for_no_server(server: Server, address: str) -> None:

@@ -90,7 +90,7 @@ known AS (
 SELECT known.run, known.session, name, parent, coalesce(base, 0), known.at, known.pos, head, final.at, last_pos,
     messages, calls, errors, answers, coalesce(tokens_in, 0), coalesce(tokens_out, 0), unknown_usage, usd, priced,
     turn, asks, over.span, CASE WHEN ended IS NULL THEN NULL ELSE coalesce(json_extract(over.content, '$.reason'),
-        CASE WHEN json_extract(over.content, '$.status') = 'error' THEN 'failed' ELSE 'answered' END) END
+        CASE WHEN json_extract(over.content, '$.status') = 'error' THEN 'failed' ELSE 'answered' END) END, final.digest
 FROM known JOIN entries AS final ON final.run = known.run AND final.seq = known.head
 LEFT JOIN entries AS over ON over.run = known.run AND over.seq = known.ended"""  # noqa: S608 - constants
 TOOLS = """SELECT run, json_extract(content, '$.tool_name'), count(*) FROM entries
@@ -139,6 +139,7 @@ class RunIndex:
         self.database = apsw.Connection("")  # a temporary file without a name, used if memory does not suffice
         self.all(f"PRAGMA cache_size = -12000; PRAGMA journal_mode = MEMORY; {TABLES}")
         self.pos, self.whole = 0, False
+        self._mark: tuple[Any, ...] = (0, None)  # pos and digest of the last entry that is in the index
         self._begun = last  # runs whose pruning is reported up to here were gone before any entry was read
 
     def all(self, query: str, values: Sequence[Any] = ()) -> list[Any]:
@@ -161,7 +162,7 @@ class RunIndex:
         until = None if seconds is None else time.monotonic() + seconds
         async with self._lock:
             last = await self.store.last()
-            if not self.pos or last < self.pos:
+            if not self.pos or last < self.pos or (last > self.pos and await self._forgotten()):
                 self._clear(last)
             while self.pos < last and (until is None or time.monotonic() < until):
                 to = min(last, self.pos + self._at_once)
@@ -169,6 +170,15 @@ class RunIndex:
                     self._clear(last)
             self.whole = self.whole or self.pos >= last
             return self.pos / last if last else 1.0
+
+    async def _forgotten(self) -> bool:
+        """Return whether another entry is in the place of the last one that is in the index.
+
+        This is so after a crash of a server that did not wait for its disk.
+        """
+        pos, digest = self._mark
+        found = (await self.store.sql("SELECT digest FROM entries WHERE pos = ?", (pos,))).rows
+        return any(each != digest for (each,) in found)
 
     async def take(self, runs: Collection[str]) -> None:
         """Add all entries of the runs with these ids. Called instead of `update`, to index only these runs."""
@@ -195,9 +205,10 @@ class RunIndex:
 
     async def _add(self, where: str, values: Sequence[Any] = ()) -> bool:
         rows = [row for row in await self._asked(FACTS, where, values) if isinstance(row[0], str)]
+        self._mark = max([self._mark, *((row[9], row[-1]) for row in rows)], key=lambda mark: mark[0])
         tools = [row for row in await self._asked(TOOLS, where, values) if isinstance(row[1], str)]
         with self.database:
-            self.database.executemany(ADD, rows)
+            self.database.executemany(ADD, [row[:-1] for row in rows])
             self.all("DELETE FROM runs WHERE session = ? OR session IS NULL", (SESSION,))
             self.database.executemany(ADD_TOOL, tools)
             self.all("DELETE FROM touched")

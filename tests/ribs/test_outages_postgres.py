@@ -328,6 +328,21 @@ def test_a_run_whose_release_a_broken_server_forgot_is_free(server: Server, addr
         assert not drive(other.lease("q")).lost
 
 
+def test_no_letter_is_taken_for_one_that_a_broken_server_forgot(server: Server, address: str) -> None:
+    with closing_store(address, durability="normal") as store:
+        lease = drive(store.lease("r"))
+        drive(store.append(Batch(lease, 0, [make_row("r", 1)], synced=True)))
+        drive(store.send(Letter("r", "lost", "{}", "")))
+        (lost,) = drive(store.inbox("r"))
+        server.stop(at_once=True)
+        server.start()
+        drive(store.send(Letter("r", "next", "{}", "")))
+        drive(store.send(Letter("r", "last", "{}", "")))
+        with pytest.raises(LeaseLost):
+            drive(store.append(Batch(lease, 1, [make_row("r", 2)], letters=[lost.id])))
+        assert [letter.key for letter in drive(store.inbox("r"))] == ["next", "last"]
+
+
 def test_a_store_that_is_closed_in_an_outage_waits_for_nothing(server: Server, address: str) -> None:
     store = InlinePostgresStore.open(address)
     lease = drive(store.lease("r"))

@@ -180,8 +180,11 @@ VIEWS_DIGEST = sha256(VIEWS.encode()).hexdigest()
 another digest."""
 
 ADD_RECORD = "INSERT INTO record(one, id, format, created_at) VALUES(1, $1, $2, $3)"
-LETTER = """INSERT INTO inbox(run, key, content, at) VALUES($1, $2, $3, coalesce($4,
+LETTER = """INSERT INTO inbox(id, run, key, content, at) OVERRIDING SYSTEM VALUE VALUES(
+    (SELECT greatest(extract(epoch FROM clock_timestamp()) * 1000000, max(id) + 1) FROM inbox), $1, $2, $3, coalesce($4,
     to_char(clock_timestamp() AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"')))"""
+"""Adds a letter. Its id comes from the clock: a crash of the server may set a sequence back, and a process that knows
+the letter which was lost would take another for it."""
 ADD_ROW = f"INSERT INTO entries(pos, {ROW}) VALUES ({', '.join(f'${n}' for n in range(1, 13))})"  # noqa: S608
 ADD_BLOBS = """INSERT INTO blobs(run, name, salt, data) SELECT $1, * FROM unnest($2::text[], $3::bytea[], $4::bytea[])
     ON CONFLICT DO NOTHING"""

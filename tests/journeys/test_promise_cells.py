@@ -32,6 +32,7 @@ import gesta
 from gesta.address import Record, bind, drive, inline_store
 from gesta.compare.forks import Fork, fork, go_on
 from gesta.errors import RunHeld, WriteFailed
+from gesta.function_tool.context import NeedsAnswer, ToolQuestion
 from gesta.kinds import AttemptContent, ResolutionContent, SignalContent, ToolResultContent
 from gesta.perform import threads as outlive
 from gesta.store import Batch, TransactionalEffect
@@ -245,6 +246,12 @@ def asking() -> gesta.Agent:
     return gesta.Agent("desk", model=gesta.scripted(call), tools=[ask_person()])
 
 
+@gesta.tool(effect="pure")
+def size() -> str:
+    """Ask a person."""
+    raise NeedsAnswer({"size": ToolQuestion("Which size?")})
+
+
 async def asks(verbs: Verbs, text: str) -> str:
     """A program that asks a person."""
     return str(await verbs.ask("color", f"Which color for {text}?"))
@@ -255,9 +262,10 @@ async def asks(verbs: Verbs, text: str) -> str:
     [
         ("approval-request", paying("once", Till(), approval=True)),
         ("question", asking()),
+        ("question", gesta.Agent("desk", model=gesta.scripted(gesta.call("size")), tools=[size])),
         ("question", gesta.Agent("desk", program=asks)),
     ],
-    ids=["an approval", "a question of a model", "a question of a program"],
+    ids=["an approval", "a question of a model", "a question of a tool", "a question of a program"],
 )
 async def test_what_a_person_is_asked_waits_for_the_disk_under_every_durability(kind: str, agent: gesta.Agent) -> None:
     store = Syncing(kind)

@@ -65,6 +65,7 @@ def write_wait(live: LiveRun, attempt: int, why: Waits) -> None:
         for part, asked in why.questions.items():
             question = QuestionContent(value=asked.text, schema=asked.schema, attempt=attempt, part=part)
             live.write(question, attempt)
+        live.log.journal.sync()
         return
     if isinstance(why, ChildWaits):
         run, text = why.args

@@ -66,7 +66,8 @@ def warn(failed: Failed) -> None:
 class Seen(Struct, frozen=True):
     """What a worker remembers about a run after examining it and finding nothing to do."""
 
-    head: int
+    last: tuple[int, str]
+    """Seq and time of the run's last entry. A run that was pruned, or lost entries, may reach the same seq again."""
     open: bool
     """Whether the run has an open turn. Letters in the inbox make a run due only if it has an open turn."""
     due: datetime | None
@@ -232,8 +233,8 @@ class Worker:
         if again is not None:
             return again.due(now)
         if seen is None and not (await self._record.state(row.run)).open:
-            self._seen[row.run] = seen = Seen(row.head, open=False, due=None)
-        if seen is None or seen.head != row.head or (seen.due is not None and seen.due <= now):
+            self._seen[row.run] = seen = Seen((row.head, row.last_at), open=False, due=None)
+        if seen is None or seen.last != (row.head, row.last_at) or (seen.due is not None and seen.due <= now):
             return True
         if seen.open and await self._letter(row.run, below):
             return True
@@ -262,16 +263,18 @@ class Worker:
         Returns whether anything was written to the run since it was last examined.
         """
         state, before = await self._record.state(row.run), self._seen.get(row.run)
+        rows = await self._record.store.read(row.run, state.head - 1, state.head)
+        last = (state.head, rows[0].at if rows else "")
         due = (each.expires or each.due for each in outcome.waiting)  # a wait that ends without an answer
         soonest = min((each for each in due if each is not None), default=None)
-        self._seen[row.run] = Seen(state.head, open=state.open, due=soonest)
+        self._seen[row.run] = Seen(last, open=state.open, due=soonest)
         waits = {str(each.what) for each in outcome.waiting}
         for again, wanted in ((self._again, RESUME in waits), (self._untold, bool(waits & UNTOLD))):
             if wanted:
                 self._later(row.run, again)
             else:
                 again.pop(row.run, None)
-        return before is None or before.head != state.head
+        return before is None or before.last != last
 
 
 def file_of(record: Record) -> FileId | None:

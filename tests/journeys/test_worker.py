@@ -9,8 +9,10 @@ from typing import Any, cast
 
 import anyio
 import anyio.lowlevel
+import anyio.to_thread
 import pytest
 from msgspec.structs import replace
+from tests.commands import gesta_command
 
 import gesta
 from gesta import address
@@ -21,6 +23,7 @@ from gesta.kinds import AnswerContent
 from gesta.record.record import Record
 from gesta.store import Batch, Info, RunRow
 from gesta.stores.memory import MemoryStore
+from gesta.tools.person import ask_person
 from gesta.worker import Failed, Worker
 
 
@@ -191,6 +194,26 @@ class Torn(MemoryStore):
             self.away -= 1
             raise ServerGone("db", "no route to host")
         return await super().runs(session, name)
+
+
+async def test_a_run_that_was_pruned_and_reaches_the_same_entry_again_is_looked_at(tmp_path: Path) -> None:
+    """A server that crashes may lose the last entries of a run, and then others take their places, too."""
+    path = tmp_path / "a.gesta"
+    agent = gesta.Agent("a", model=gesta.scripted("Hello."))
+    asks = gesta.Agent(
+        "a", model=gesta.scripted(gesta.call("ask_person", question="May I?"), "Yes."), tools=[ask_person()]
+    )
+    async with gesta.open(path) as record:
+        worker, told = Worker(record, [asks]), list[gesta.Outcome]()
+        ended = await record.run(agent, "go", session="s")
+        assert await worker.look(told.append) == 0
+        prune = ("prune", ended.run, "--yes", "--record", str(path))
+        assert (await anyio.to_thread.run_sync(gesta_command, *prune)).exit_code == 0
+        outcome = await record.run(asks, "go", session="s")
+        assert (await record.state(outcome.run)).head == ended.end
+        await record.answer(outcome.waiting[0], "yes", by="ann")
+        assert await worker.look(told.append) == 1
+    assert [each.answer for each in told] == ["Yes."]
 
 
 async def test_a_run_that_cannot_be_read_ends_no_other() -> None:

@@ -2,7 +2,7 @@
 # ruff: noqa: E402 - without the library nothing else can be imported
 
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 
 import pytest
@@ -13,9 +13,9 @@ psycopg = pytest.importorskip("psycopg")
 
 import gesta
 from gesta.address import drive, inline_store
-from gesta.errors import BadAddress, BrokenRecord, WriteFailed
-from gesta.store import Batch
-from gesta.stores.postgres import InlinePostgresStore
+from gesta.errors import BadAddress, BrokenRecord, LeaseLost, WriteFailed
+from gesta.store import Batch, Lease
+from gesta.stores.postgres import InlinePostgresStore, PostgresStore
 from gesta.stores.postgres_open import connect, located
 from gesta.testing import append_many, make_row
 
@@ -94,8 +94,46 @@ def test_a_record_that_is_open_while_its_server_is_restored_is_marked(server: Se
         lease = drive(store.lease("r"))
         drive(store.append(Batch(lease, 0, [make_row("r", 1, "end")])))
         restore(server)
-        drive(store.append(Batch(lease, 1, [make_row("r", 2, "end")])))
+        with pytest.raises(LeaseLost):  # the copy may lack what else is known here
+            drive(store.append(Batch(lease, 1, [make_row("r", 2, "end")])))
         assert store.info.mark == 1
+        drive(store.append(Batch(drive(store.lease("r")), 1, [make_row("r", 2, "end")])))
+
+
+async def test_an_agent_is_not_called_again_on_a_restored_server_that_lacks_its_run(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data, backup = str(server.folder / "data"), str(server.folder / "backup")
+    take, runs, paid = PostgresStore.lease, list[str](), list[int]()
+
+    async def lease(store: PostgresStore, run: str, *, mirror: bool = False) -> Lease:
+        runs.append(run)
+        if len(runs) == 2:  # the called agent begins
+            server.stop()
+            server.run("cp", "-a", data, backup)
+            server.start()
+        return await take(store, run, mirror=mirror)
+
+    @gesta.tool(effect="once")
+    async def pay() -> str:
+        """Pay."""
+        paid.append(1)
+        if len(paid) == 1:
+            server.stop()
+            server.run("rm", "-r", data)
+            server.run("mv", backup, data)
+            restore(server)
+        return "paid"
+
+    monkeypatch.setattr(PostgresStore, "lease", lease)
+    clerk = gesta.Agent("clerk", model=gesta.scripted(gesta.call("pay"), "Paid."), tools=[pay])
+    boss = gesta.Agent("boss", model=gesta.scripted(gesta.call("clerk", task="Pay."), "Done."), tools=[clerk.as_tool()])
+    async with gesta.open(server.address()) as record:
+        for _ in range(4):
+            with suppress(LeaseLost):
+                outcome = await record.run(boss, "go", session="s", key="m")
+        assert ([each.what for each in outcome.waiting], paid) == (["copy"], [1])
+        assert not await record.verify()
 
 
 def test_a_copy_of_the_database_is_marked_on_any_server(server: Server, tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from weakref import WeakValueDictionary
 import anyio
 from anyio.lowlevel import RunVar
 
-from gesta.errors import RunHeld
+from gesta.errors import LeaseLost, RunHeld
 from gesta.perform.execution import GONE_OPTION
 from gesta.state.opening import shielded
 from gesta.store import Lease, Store
@@ -52,11 +52,15 @@ class Leases:
         self._kept: dict[str, dict[str, Lease]] = {}
         """Kept leases that are not in use, by the id of the parent run and then by the id of the child run."""
 
+        self._marks: dict[str, int | None] = {}
+        """By run, the mark of the record when its lease was taken. A server may be restored while a turn goes on."""
+
     @asynccontextmanager
     async def leased(self, run: str, above: str | None = None) -> AsyncIterator[Lease]:
         """Hold the lease of a run while the block runs. Then release this lease and those kept for its child runs.
 
-        Raises RunHeld if somebody else holds the lease.
+        Raises RunHeld if somebody else holds the lease. Raises LeaseLost if the record was replaced by a copy since the
+        lease of the parent run was taken: the copy may lack what the child run has done.
 
         Args:
             run: id of the run.
@@ -64,10 +68,14 @@ class Leases:
         """
         lease = self._kept.get(above or "", {}).pop(run, None) or await self._taken(run)
         self._kept[run] = {}
+        self._marks[run] = mark = self.store.info.mark
         try:
+            if above is not None and mark not in (None, self._marks.get(above)):
+                raise LeaseLost(above, "the record as it was", "a copy of it")
             yield lease
         finally:
             own = [] if run in self._kept.get(above or "", ()) else [lease]
+            del self._marks[run]
             with shielded():
                 async with AsyncExitStack() as back:  # an error for one lease must not stop the release of the others
                     for each in [*own, *self._kept.pop(run, {}).values()]:

@@ -345,8 +345,8 @@ class Turns:
         async with self.leases.leased(run, above) as lease:
             await self._save(run, ())
             kept = self._kept.pop(run, None)
-            now = (lease.head, lease.digest, way(agent.formats(), agent.asked()))
-            if kept is not None and (kept.head, kept.digest, kept.prompt.way) == now:
+            now = (lease.head, lease.digest, way(agent.formats(), agent.asked()), self.store.info.mark)
+            if kept is not None and (kept.head, kept.digest, kept.prompt.way, kept.state.mark) == now:
                 state, prompt = kept.state, kept.prompt
             else:
                 state, prompt = await folded(self.store, run, agent)

@@ -70,14 +70,14 @@ def recall(connection: Connection, holding: Holding) -> None:
     """Release again what this process released before, if the server does not know it any more.
 
     No commit of a release waits for the disk, so a crash of the server may lose it. Otherwise no other process could
-    take these runs, and the next lease of this process would count as lost.
+    take these runs, and the next lease of this process would count as lost. In a copy, all leases are void.
     """
     if not holding.holds:
         return
     presence = holding.presence
     for run, epoch in rows(connection, OWNED, holding.process):
         with presence.lock:
-            if run not in presence.using:
+            if presence.using.get(run, 0) < epoch:
                 presence.back[run] = max(epoch, presence.back.get(run, 0))
 
 

@@ -170,9 +170,10 @@ MIGRATIONS = (
     "ALTER TABLE record ADD COLUMN IF NOT EXISTS server TEXT",
     "UPDATE leases SET owner = NULL WHERE owner NOT IN (SELECT owner FROM owners)",  # their store was closed
 )
-MARK = """UPDATE record SET mark = last, adopted_by = NULL FROM (SELECT max(pos) AS last FROM entries) AS entry
+MARK = """WITH void AS (UPDATE leases SET epoch = epoch + 1000000)
+    UPDATE record SET mark = last, adopted_by = NULL FROM (SELECT max(pos) AS last FROM entries) AS entry
     WHERE last IS NOT NULL"""
-
+"""Marks a record as a copy, and makes every lease void that was taken in its original, also those that it lacks."""
 NAMES = re.findall(r"CREATE VIEW (\w+)", VIEWS)
 DROP_VIEWS = f"DROP VIEW IF EXISTS {', '.join(NAMES)}"
 VIEWS_DIGEST = sha256(VIEWS.encode()).hexdigest()

@@ -647,6 +647,17 @@ def test_a_letter_bears_the_time_of_the_server(address: str) -> None:
         assert len(before) == len("2001-01-01T00:00:00.000000Z")
 
 
+@pytest.mark.parametrize("kind", ["attempt", "tool-result"])
+def test_no_crash_of_a_server_takes_the_attempt_or_the_result_of_a_call(
+    server: Server, address: str, kind: str
+) -> None:
+    with closing_store(address) as store:
+        drive(store.append(Batch(drive(store.lease("r")), 0, [make_row("r", 1, kind)])))
+        server.stop(at_once=True)
+        server.start()
+        assert drive(store.head("r"))[0] == 1
+
+
 class Listening:
     """A connection that notes what it is told to do."""
 

@@ -51,17 +51,17 @@ Failover = Literal["synchronous"]
 READINGS = 8  # greatest number of reads that wait in threads at the same time
 QUERIES = 4  # greatest number of users' queries that run at the same time
 LOOKING_S = 2.0  # seconds between two queries of a tail, in case a notification of the server is lost
-SETTLED = frozenset({"end", "request", "attempt", "assistant"})
-"""Kinds of entries that end a span or come before an effect. In a store without an event loop, a batch with such an
-entry waits for the disk."""
+SETTLED = frozenset({"end", "request", "attempt", "tool-result", "assistant"})
+"""Kinds of entries that end a span, come before an effect, or say what came of it. In a store without an event loop, a
+batch with such an entry waits for the disk."""
 T = TypeVar("T")
 
 
 class InlinePostgresStore:
     """A store in PostgreSQL. Its coroutines never wait for another task, so they need no event loop.
 
-    Each append is committed before it returns. With `synced`, an append with an `end`, `request`, `attempt` or
-    `assistant` entry also waits until all commits so far are on disk. Several threads may use one store.
+    Each append is committed before it returns. With `synced`, an append with an entry of a kind in `SETTLED` also
+    waits until all commits so far are on disk. Several threads may use one store.
     """
 
     holdings: ClassVar[dict[tuple[int, str, str], Holding]] = {}

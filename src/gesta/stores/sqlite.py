@@ -46,16 +46,16 @@ from gesta.stores.sqlite_writer import Terms, Writer
 
 Durability = Literal["synced", "normal"]
 QUERIES = 4  # greatest number of users' queries that run at the same time
-SETTLED = frozenset({"end", "request", "attempt", "assistant"})
-"""Kinds of entries that end a span or come before an effect. In a store without an event loop, a batch with such an
-entry waits for the disk."""
+SETTLED = frozenset({"end", "request", "attempt", "tool-result", "assistant"})
+"""Kinds of entries that end a span, come before an effect, or say what came of it. In a store without an event loop, a
+batch with such an entry waits for the disk."""
 
 
 class InlineSqliteStore:
     """A store in one SQLite file. Its coroutines never wait for another task, so they need no event loop.
 
-    Each append is committed before it returns. With `synced`, an append with an `end`, `request`, `attempt` or
-    `assistant` entry also waits until all commits so far are on disk. Several threads may use one store.
+    Each append is committed before it returns. With `synced`, an append with an entry of a kind in `SETTLED` also
+    waits until all commits so far are on disk. Several threads may use one store.
     """
 
     def __init__(self, path: Path, info: Info, writer: Writer | None, reader: Reader) -> None:

@@ -124,8 +124,9 @@ async def _settle(source: Store, every: dict[str, Held]) -> None:
 
     Otherwise a crash of its server could lose entries that the target has. Nothing could then be pushed to the target.
     """
-    for one in list(every.values())[:1]:
-        await source.append(Batch(one.here, one.last, (), synced=True))
+    held = next(iter(every.values()), None)
+    if held is not None:
+        await source.append(Batch(held.here, held.last, (), synced=True))
 
 
 def _check_move(source: Store, target: Store) -> None:

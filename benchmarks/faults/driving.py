@@ -25,7 +25,7 @@ from benchmarks.faults.witness import Line, Witness
 from gesta import address
 from gesta.decide.waiting import Waiting
 from gesta.entry import run_id
-from gesta.errors import LeaseLost, RunHeld, TurnOpen, WriteFailed
+from gesta.errors import LeaseLost, RecordError, RunHeld, TurnOpen, WriteFailed
 from gesta.events import Outcome
 from gesta.kinds import (
     AnswerContent,
@@ -164,7 +164,9 @@ class Driver:
                 continue
             except (gesta.GestaError, Panic, SystemExit, BaseExceptionGroup) as error:
                 root = run_id(record.store.info.id, session, agent.name)
-                if isinstance(error, TurnOpen) and self.scene.lossy and error.run == root:
+                if self.scene.lossy and type(error) is RecordError and "lost entries that were read" in str(error):
+                    pass  # a listener had read what the server lost
+                elif isinstance(error, TurnOpen) and self.scene.lossy and error.run == root:
                     with suppress(RunHeld, LeaseLost, WriteFailed):
                         earlier = await self._cancellable(partial(record.resume, error.run, agent))
                         if earlier is not None and earlier.reason == "waiting":

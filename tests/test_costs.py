@@ -37,6 +37,12 @@ STEP_KB = 9
 """Of memory that a step of a conversation of 480 to 600 messages takes for a moment, a list of them included."""
 
 
+@pytest.fixture(autouse=True)
+def no_secrets() -> None:
+    """Forget the secrets of other tests, which would be looked for in every text."""
+    SECRETS.forget()
+
+
 @gesta.tool(effect="pure")
 def weather(city: str) -> str:
     """Today's weather in a city."""
@@ -59,7 +65,6 @@ async def test_a_turn_of_two_model_calls_and_a_tool_passes_few_files_and_functio
         if event == "call" and "/gesta/" in code.co_filename and "<" not in code.co_name:
             calls[code.co_filename.split("/gesta/")[-1], code.co_qualname] += 1
 
-    SECRETS.forget()  # those of other tests' servers, which are looked for in every text
     async with gesta.open(f"{tmp_path}/r.gesta", durability="normal") as record:
         await record.run(agent, "a", session="s")
         threading.setprofile(note)

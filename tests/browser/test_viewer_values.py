@@ -167,3 +167,18 @@ def test_an_answer_in_json_is_read_as_its_texts_and_stands_below_as_it_was_writt
         answers.nth(0).get_by_text("as it was written, in JSON").click()
         assert answers.nth(0).locator("pre").inner_text() == written
         assert answers.nth(1).locator("pre").inner_text() == odd
+
+
+def test_what_a_button_cannot_load_is_told_and_comes_at_the_next_try(page: Any, tmp_path: Path) -> None:
+    path = tmp_path / "long.gesta"
+    said(gesta.Agent("desk", model=gesta.scripted("Hello. " + "word " * 2000 + "The end.")), "Hello", path)
+    with viewed(path) as address:
+        page.goto(f"{address}/?token={TOKEN}")
+        page.locator(".sessions a.row").click()
+        page.route("**/entries/*", lambda asked: asked.abort())
+        more = page.get_by_role("button", name="show all of it")
+        more.click()
+        page.get_by_text("The viewer does not answer. Is `gesta view` still running?").wait_for()
+        page.unroute("**/entries/*")
+        more.click()
+        page.get_by_text("The end.").wait_for()

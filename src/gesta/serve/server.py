@@ -5,15 +5,21 @@ A turn is one message to an agent and all the work up to its answer.
 
 import signal
 from collections.abc import Callable
+from contextlib import suppress
 from socket import socket
 from types import FrameType
 from typing import Protocol
 
+import anyio
 import uvicorn
 from starlette.applications import Starlette
 
 DRAIN_S = 10
 """Greatest number of seconds that running requests have to end."""
+LATE_S = 0.05
+"""Seconds between two looks for connections that arrived while the server began to end."""
+BEGIN_CYCLES = 4
+"""Cycles of the event loop that a connection takes from its arrival to its first callback, and one more."""
 
 
 class Drains(Protocol):
@@ -49,6 +55,39 @@ class Server(uvicorn.Server):
             self.servers[0].get_loop().call_soon_threadsafe(self._service.drain)
         self.force_exit = self.should_exit and sig == signal.SIGINT
         self.should_exit = True
+
+    async def shutdown(self, sockets: list[socket] | None = None) -> None:
+        """Stop to listen, let running requests end, and close all connections.
+
+        uvicorn closes the idle connections that it knows. A connection that it has accepted, but does not know yet,
+        would stay open, and hold the server up until its time to end is over.
+        """
+        await self._stop_accepting()
+        async with anyio.create_task_group() as group:
+            group.start_soon(self._close_late)
+            await super().shutdown(sockets)
+            group.cancel_scope.cancel()
+        for connection in self.server_state.connections:  # requests whose time to end is over
+            connection.transport.abort()
+        await anyio.lowlevel.checkpoint()  # the transports close their sockets in the next cycle of the loop
+
+    async def _stop_accepting(self) -> None:
+        """Accept no more connections, and wait until those that were accepted have begun.
+
+        Python 3.11 leaves a connection open that has not begun when its server is closed (python/cpython#109564).
+        """
+        loop = self.servers[0].get_loop()
+        for listens in (each for server in self.servers for each in server.sockets):
+            with suppress(NotImplementedError, RuntimeError):  # loops that are not of asyncio, and that of Windows
+                loop.remove_reader(listens)
+        for _ in range(BEGIN_CYCLES):
+            await anyio.lowlevel.checkpoint()
+
+    async def _close_late(self) -> None:
+        while True:
+            await anyio.sleep(LATE_S)
+            for connection in list(self.server_state.connections):
+                connection.shutdown()
 
 
 async def serve(app: Starlette, service: Drains, listens: socket, *, ready: Callable[[str], None]) -> None:

@@ -1,6 +1,6 @@
 // Shows the page that an address names, and the line at the top that all pages share.
 import * as api from "./api.js";
-import { el, inWords, STATES, when } from "./dom.js";
+import { el, inWords, problem, STATES, when } from "./dom.js";
 import { evidence } from "./evidence.js";
 import { form } from "./forms.js";
 import { keys } from "./keys.js";
@@ -77,6 +77,8 @@ function head(records, record, about, facts) {
     state ? el("span", { class: `chip ${tone}` }, STATES[state] ?? state) : "", copy ? "" : form, help());
 }
 
+// what a person asked for by a button or a link could not be loaded, and no part of the page has a place for the error
+addEventListener("unhandledrejection", (event) => { if (event.reason instanceof api.Failed) { event.preventDefault(); problem(event.reason.message); } });
 addEventListener("closed", back); // a stream of new entries has ended for good, for example because the record was moved
 addEventListener("popstate", () => { if (!location.hash || address() !== shown) show(); }); // the view itself handles a move within the page
 show();

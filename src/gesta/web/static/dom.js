@@ -54,11 +54,16 @@ export const saidAt = (line) => (line.said_at ? el("span", { class: "quiet small
 
 const CONNECTION = { lost: "The viewer does not answer; the page tries again.", closed: "The viewer was started anew: open the address that it printed." };
 
+/** Show a problem in the line above the page; an empty text hides the line. */
+export function problem(text) {
+  const shown = document.getElementById("connection");
+  shown.textContent = text;
+  shown.hidden = !text;
+}
+
 /** Show whether the page is still connected and gets new entries. */
 export function connection(state) {
-  const shown = document.getElementById("connection");
-  shown.textContent = CONNECTION[state] ?? "";
-  shown.hidden = !CONNECTION[state];
+  problem(CONNECTION[state] ?? "");
   if (state === "closed") dispatchEvent(new Event("closed"));
 }
 

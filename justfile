@@ -57,7 +57,7 @@ untried:
 cover:
     GESTA_TESTS=ci python -m pytest -n 2 --cov --cov-report=
     coverage report --fail-under=100 --skip-empty \
-        --include='src/gesta/codec/rows.py,src/gesta/prompt/formatter.py,src/gesta/decide/move.py,src/gesta/perform/move.py'
+        --include='src/gesta/codec/rows.py,src/gesta/prompt.py,src/gesta/decide/move.py,src/gesta/perform/move.py'
 
 # the pages, where a broken link is an error
 docs:

@@ -39,8 +39,7 @@ from gesta.importers.file import import_file
 from gesta.kinds import Kind, RequestHeaderContent, ToolResultContent
 from gesta.message import Message
 from gesta.model.request import Request, Unasked
-from gesta.prompt.blocks import SHOWN, Prompt
-from gesta.prompt.formatter import Formatter
+from gesta.prompt import SHOWN, Formatter, Prompt
 
 CHANGING = SHOWN | {Kind.Compaction}
 """Kinds of entries that can change the next request."""

@@ -13,7 +13,7 @@ import gesta
 from gesta.address import formatter
 from gesta.kinds import Kind
 from gesta.models.hosted import unsent
-from gesta.prompt.blocks import rebuild
+from gesta.prompt import rebuild
 
 
 @gesta.tool(effect="pure")

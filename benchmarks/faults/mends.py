@@ -145,8 +145,8 @@ MENDS: dict[str, Mend] = {
     "P9": Mend(
         what="processes that write one file have no turns",
         changes=(
-            Change("gesta.stores.sqlite_turn:Turn.waited", "if not self.taken_by(", "if False and not self.taken_by("),
-            Change("gesta.stores.sqlite_turn:Turn.waited", "self.release()", "pass"),
+            Change("gesta.stores.locks:Turn.waited", "if not self.taken_by(", "if False and not self.taken_by("),
+            Change("gesta.stores.locks:Turn.waited", "self.release()", "pass"),
             Change("gesta.stores.sqlite_writer:Writer.at_once", "if not self._queue.taken_at_once():", "if False:"),
             Change("gesta.stores.sqlite_writer:Writer.at_once", "self._queue.release()", "pass"),
             Change(
@@ -184,7 +184,7 @@ MENDS: dict[str, Mend] = {
     ),
     "P12": Mend(
         what="a pushed run goes on in both records",
-        changes=(Change("gesta.stores.sqlite_leases:Leases.take", "raise RunMirrored(run, mirror_of)", "pass"),),
+        changes=(Change("gesta.stores.sqlite_works:Leases.take", "raise RunMirrored(run, mirror_of)", "pass"),),
         found="push at .*was carried out|push at .*has 2 keys|push at .*booked",
         tests=(
             "tests/ribs/test_moving_runs.py::test_a_run_that_was_pushed_is_approved_in_both_and_its_call_is_made_in_one",

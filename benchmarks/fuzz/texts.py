@@ -28,7 +28,7 @@ from gesta.model.request import Reply
 from gesta.model.usage import tokens
 from gesta.models.jsontext import compact, read
 from gesta.models.replay import said
-from gesta.prompt.formatter import observation_text
+from gesta.prompt import observation_text
 from gesta.stores.words import compiled
 
 AGENT = b"""import gesta

@@ -28,7 +28,7 @@ from benchmarks.retail.world import World
 from gesta import address
 from gesta.kinds import RequestContent, ToolCallContent, ToolResultContent
 from gesta.models.replay import from_messages
-from gesta.prompt.blocks import Prompt
+from gesta.prompt import Prompt
 
 FILE = "tau2-bench/results/retail-gpt-4.1.json.gz"
 CONVERSATIONS = 10

@@ -10,7 +10,7 @@ from benchmarks.retail.corpus import Conversation, load_conversations, load_data
 from benchmarks.retail.reexecute import Tally, count_end_state, equal_results
 from benchmarks.retail.world import World
 from gesta.kinds import ToolCallContent, ToolResultContent
-from gesta.prompt.formatter import observation_text
+from gesta.prompt import observation_text
 
 
 async def converse(record: gesta.Record, conversation: Conversation, world: World) -> list[gesta.Outcome]:

@@ -28,7 +28,7 @@ from gesta.perform.execution import Terms, nobody_knows
 from gesta.perform.sources import Sources
 from gesta.perform.stop import GRACE_S
 from gesta.policy import Budget, Price
-from gesta.prompt.formatter import Formatter
+from gesta.prompt import Formatter
 from gesta.record.record import Record as Base
 from gesta.store import QueryBounds, Store, refuse_wrong
 from gesta.text.redactor import SECRETS

@@ -27,7 +27,7 @@ from gesta.hooks import VERDICTS, Hooks
 from gesta.kinds import AgentRef, RequestHeaderContent
 from gesta.model.request import Model, Reply, Unasked
 from gesta.policy import AGENT_FIELDS, Policy, Price, Spelled
-from gesta.prompt.formatter import Formatter
+from gesta.prompt import Formatter
 
 RULES = ("name", "effect", "approval", "timeout_s", "on_doubt", "group", "applicable_states", "state")
 """The fields of a tool that are part of an agent's digest, beside the tool's schema."""

@@ -22,7 +22,7 @@ from gesta.compat.langchain.agents import AgentFinish, AgentStep
 from gesta.compat.langchain.lc import from_lc
 from gesta.compat.langroid.task_log import COLUMNS
 from gesta.formatters.codeact_text import code_of
-from gesta.prompt.formatter import observation_text
+from gesta.prompt import observation_text
 
 pytestmark = pytest.mark.sample(2, over="parent")
 

@@ -24,7 +24,7 @@ from gesta.models.hosted import unsent
 from gesta.patterns.summariser import summariser
 from gesta.perform.compaction import LEFT_OUT, LONGEST
 from gesta.policy import Compact
-from gesta.prompt.blocks import CLEARED, rebuild
+from gesta.prompt import CLEARED, rebuild
 from gesta.record.record import Record
 from gesta.state.run import RunView
 from gesta.views.across import explain_run

@@ -16,7 +16,7 @@ from gesta import address
 from gesta.entry import Entry
 from gesta.formatters.tool_calls import UNANSWERED, ToolCalls
 from gesta.message import Message
-from gesta.prompt.formatter import Formatter
+from gesta.prompt import Formatter
 
 SOME = (
     *("inspect-ai", "langfuse-traces", "swe-agent", "tau-bench", "who-and-when/hand-crafted.jsonl.gz"),

@@ -17,7 +17,7 @@ from gesta.kinds import Kind, ToolCallContent
 from gesta.models.hosted import dialect
 from gesta.models.http import HttpModel
 from gesta.models.providers import Provider
-from gesta.prompt.blocks import rebuild
+from gesta.prompt import rebuild
 
 ORDER = ("chat-completions", "anthropic-messages", "responses", "gemini")
 ARGS = {"what": "the lamp"}

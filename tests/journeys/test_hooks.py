@@ -19,7 +19,7 @@ from gesta.entry import Entry
 from gesta.errors import AgentError
 from gesta.hooks import Add, AskAgain, Asking, AskPerson, Calling, Change, Hooks, Refuse
 from gesta.kinds import CheckContent, RequestContent, SystemContent, ToolResultContent
-from gesta.prompt.blocks import rebuild
+from gesta.prompt import rebuild
 from gesta.record.record import Record
 from gesta.store import Letter
 from gesta.stores.memory import MemoryStore

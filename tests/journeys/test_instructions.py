@@ -14,7 +14,7 @@ from gesta.compare.replaying import replay_run
 from gesta.entry import Entry
 from gesta.function_tool.output import Output
 from gesta.kinds import RequestContent, RequestHeaderContent
-from gesta.prompt.blocks import rebuild
+from gesta.prompt import rebuild
 from gesta.record.record import Record
 from gesta.stores.memory import MemoryStore
 

@@ -32,7 +32,7 @@ from gesta.kinds import (
     UserContent,
 )
 from gesta.perform.execution import LiveRun
-from gesta.prompt.blocks import Prompt
+from gesta.prompt import Prompt
 from gesta.record.record import Record
 from gesta.state.run import RunView
 from gesta.state.steps import WorkflowStep

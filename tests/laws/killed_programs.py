@@ -41,7 +41,7 @@ from gesta.kinds import (
     UserContent,
 )
 from gesta.models.scripted import Keyless, spoken
-from gesta.prompt.blocks import rebuild
+from gesta.prompt import rebuild
 from gesta.store import Batch
 from gesta.stores.sqlite import SqliteStore
 from gesta.views.lineage import Unexplained, unexplained

@@ -37,7 +37,7 @@ from gesta.kinds import (
     ToolResultContent,
     UserContent,
 )
-from gesta.prompt.blocks import rebuild
+from gesta.prompt import rebuild
 from gesta.state.calls import WAITS
 from gesta.state.run import RunState
 from gesta.stores.memory import MemoryStore

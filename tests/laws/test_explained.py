@@ -22,7 +22,7 @@ from gesta.events import Event
 from gesta.importers.file import import_file
 from gesta.kinds import AssistantContent, Kind, RequestContent, ResolutionContent
 from gesta.lineage import PLACES
-from gesta.prompt.blocks import references
+from gesta.prompt import references
 from gesta.record.record import Record
 from gesta.views.lineage import Lineage, Unexplained, explain, unexplained
 

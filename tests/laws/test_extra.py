@@ -29,7 +29,7 @@ from gesta.formatters.react_text import ReActText
 from gesta.formatters.tool_calls import ToolCalls
 from gesta.kinds import AnswerContent, ApprovalContent
 from gesta.policy import Compact
-from gesta.prompt.blocks import Prompt
+from gesta.prompt import Prompt
 from gesta.record.record import Record
 from gesta.state.run import RunView
 from gesta.views.lineage import Lineage, nodes_of, unexplained

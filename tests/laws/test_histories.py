@@ -16,7 +16,7 @@ from gesta.entry import Entry
 from gesta.kinds import AttemptContent, RequestContent, ToolResultContent
 from gesta.model.request import ReplyCall, Request
 from gesta.perform.late import late as late_letter
-from gesta.prompt.blocks import Prompt
+from gesta.prompt import Prompt
 from gesta.record.record import Record
 from gesta.stores.memory import MemoryStore
 

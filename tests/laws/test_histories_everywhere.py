@@ -46,7 +46,7 @@ from gesta.message import Message
 from gesta.model.request import Delta, Envelope, Reply, ReplyCall, Request
 from gesta.models.jsontext import paired
 from gesta.policy import Compact
-from gesta.prompt.blocks import SHOWN, header_of, prompt_at, rebuild
+from gesta.prompt import SHOWN, header_of, prompt_at, rebuild
 from gesta.store import Letter
 
 pytestmark = pytest.mark.sample(2, over="parent")

@@ -14,7 +14,7 @@ from tests.laws.scenes import Tape, World, again, agent, doubtful, facts, play
 import gesta
 from gesta.entry import Entry
 from gesta.kinds import AttemptContent, EndContent, RequestContent, ToolResultContent
-from gesta.prompt.blocks import rebuild
+from gesta.prompt import rebuild
 from gesta.record.record import Record
 from gesta.store import Batch
 from gesta.stores.memory import MemoryStore

@@ -35,7 +35,7 @@ from gesta.importers.own import OWN
 from gesta.kinds import ApprovalContent
 from gesta.model.request import Model, Piece, ReplyCall
 from gesta.models.hosted import hosted
-from gesta.prompt.formatter import Formatter
+from gesta.prompt import Formatter
 from gesta.testing import ApproverContract, FormatterContract, ImporterContract, ModelContract
 
 pytestmark = pytest.mark.sample(2, over="parent")

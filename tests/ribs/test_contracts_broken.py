@@ -24,7 +24,7 @@ from gesta.kinds import ApprovalContent, BudgetContent, RequestHeaderContent
 from gesta.message import Message
 from gesta.model.request import Delta, Envelope, Reply, ReplyCall
 from gesta.models.jsontext import exact
-from gesta.prompt.formatter import observation_text
+from gesta.prompt import observation_text
 from gesta.testing import ApproverContract, FormatterContract, ImporterContract, ModelContract
 
 

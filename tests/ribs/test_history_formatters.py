@@ -46,7 +46,7 @@ from gesta.kinds import (
 )
 from gesta.log.journal import Journal, Log
 from gesta.message import Message
-from gesta.prompt.formatter import observation_text
+from gesta.prompt import observation_text
 from gesta.record.record import Record
 from gesta.stores.memory import MemoryStore
 

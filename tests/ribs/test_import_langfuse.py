@@ -38,7 +38,7 @@ from gesta.kinds import (
     ToolResultContent,
 )
 from gesta.message import Message
-from gesta.prompt.formatter import observation_text
+from gesta.prompt import observation_text
 from gesta.record.record import Record
 from gesta.views.lineage import unexplained
 

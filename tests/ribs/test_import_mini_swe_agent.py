@@ -36,7 +36,7 @@ from gesta.kinds import (
     ToolCallContent,
     ToolResultContent,
 )
-from gesta.prompt.blocks import Prompt
+from gesta.prompt import Prompt
 from gesta.record.record import Record
 from gesta.views.lineage import unexplained
 

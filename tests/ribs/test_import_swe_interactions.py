@@ -30,7 +30,7 @@ from gesta.kinds import (
     ToolCallContent,
     ToolResultContent,
 )
-from gesta.prompt.blocks import references
+from gesta.prompt import references
 from gesta.record.record import Record
 from gesta.views.lineage import unexplained
 

@@ -21,7 +21,7 @@ from gesta.kinds import (
 )
 from gesta.message import Message
 from gesta.model.request import Reply, Unasked, native_by
-from gesta.prompt.blocks import Prompt
+from gesta.prompt import Prompt
 from gesta.views.losses import LOSSES, losses, told
 
 ASKED: list[tuple[Content, int]] = [(BeginContent(name="a", role="turn"), 0), (UserContent(value="hi"), 0)]

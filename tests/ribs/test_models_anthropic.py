@@ -25,7 +25,7 @@ from gesta.model.usage import tokens
 from gesta.models.anthropic_messages import AnthropicDialect
 from gesta.models.anthropic_reply import AnthropicParser
 from gesta.models.anthropic_schema import arguments, held
-from gesta.prompt.blocks import Prompt
+from gesta.prompt import Prompt
 from gesta.record.record import Record
 from gesta.stores.memory import MemoryStore
 

@@ -26,7 +26,7 @@ from gesta.model.usage import Tokens, tokens
 from gesta.models.gemini import UNSIGNED, GeminiDialect
 from gesta.models.gemini_reply import GeminiParser
 from gesta.models.gemini_schema import adapted, arguments, held
-from gesta.prompt.blocks import Prompt
+from gesta.prompt import Prompt
 from gesta.record.record import Record
 from gesta.stores.memory import MemoryStore
 

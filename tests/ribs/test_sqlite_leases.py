@@ -21,9 +21,8 @@ import gesta
 from gesta.address import drive
 from gesta.errors import RecordBusy, RecordError, RunHeld, WriteFailed
 from gesta.store import Batch, Lease, Letter, Statements, TransactionalEffect
-from gesta.stores.presence import free
+from gesta.stores.locks import NEXT, Turn, free
 from gesta.stores.sqlite import InlineSqliteStore, SqliteStore
-from gesta.stores.sqlite_turn import NEXT, Turn
 from gesta.testing import make_batch, refused
 
 pytestmark = pytest.mark.sample(2, over="parent")

@@ -34,7 +34,7 @@ from gesta.kinds import (
 )
 from gesta.message import Message
 from gesta.model.request import Delta, Reply
-from gesta.prompt.formatter import Reader
+from gesta.prompt import Reader
 from gesta.record.record import Record
 
 pytestmark = pytest.mark.sample(2, over="parent")

@@ -17,7 +17,7 @@ PATHS = [
     *(
         "gesta.compat.langchain.lc.to_lc",
         "gesta.compat.langchain.lc.from_lc",
-        "gesta.prompt.formatter.observation_text",
+        "gesta.prompt.observation_text",
     ),
     *(
         f"gesta.compat.langchain.scratchpads.format_{name}"

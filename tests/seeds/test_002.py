@@ -24,8 +24,7 @@ from gesta.errors import BadTool, GestaError, TurnOpen
 from gesta.kinds import CompactionContent, Kind, RequestContent
 from gesta.message import Call, Message
 from gesta.model.request import ReplyCall
-from gesta.prompt.blocks import rebuild
-from gesta.prompt.formatter import Formatter
+from gesta.prompt import Formatter, rebuild
 
 MODES: dict[str, dict[str, bool]] = {
     "json": {},

@@ -45,7 +45,7 @@ from gesta.kinds import (
     UserContent,
 )
 from gesta.model.request import ReplyCall
-from gesta.prompt.blocks import rebuild
+from gesta.prompt import rebuild
 from gesta.views.lineage import Unexplained, unexplained
 
 NATIVE = {"use_tools": False, "use_functions_api": True}

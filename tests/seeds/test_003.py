@@ -7,7 +7,7 @@ import pytest
 from gesta.compat.kodeagent.codeact import CodeActHistoryFormatter
 from gesta.compat.kodeagent.history import State
 from gesta.compat.kodeagent.react import ReActHistoryFormatter
-from gesta.prompt.formatter import Formatter
+from gesta.prompt import Formatter
 
 PATHS = [
     "gesta.compat.kodeagent.llm_message:LLMMessage",

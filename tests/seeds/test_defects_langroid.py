@@ -20,7 +20,7 @@ from gesta.compat.langroid.task import StatusCode, Task, TaskConfig
 from gesta.compat.langroid.tool_message import ToolMessage
 from gesta.kinds import EndContent, RequestContent, SystemContent, ToolCallContent, ToolResultContent
 from gesta.model.request import ReplyCall
-from gesta.prompt.blocks import rebuild
+from gesta.prompt import rebuild
 
 NATIVE = {"use_tools": False, "use_functions_api": True}
 

@@ -5,10 +5,9 @@ from gesta import address
 from gesta.decide.move import Ask, Finish, decide
 from gesta.kinds import Error, Kind, UserContent
 from gesta.model.request import ReplyCall
+from gesta.perform.call_contents import checked_call, plain
 from gesta.perform.execution import TurnCaller
-from gesta.perform.generated import checked_call
 from gesta.perform.move import perform
-from gesta.perform.result import plain
 from gesta.perform.stop import Stop
 from gesta.record.record import Record
 from gesta.state.opening import Opening

@@ -4,7 +4,7 @@ import gesta
 from gesta import address
 from gesta.entry import Entry
 from gesta.kinds import CompactionContent, RequestContent
-from gesta.prompt.blocks import Prompt, prompt_at, rebuild
+from gesta.prompt import Prompt, prompt_at, rebuild
 
 AGENT = address.bind(gesta.Agent("a", model=gesta.scripted("one", "two")))
 

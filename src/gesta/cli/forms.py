@@ -17,7 +17,7 @@ from gesta.cli.talk import BOLD, Stop, harmless, json_harmless, json_line, put, 
 from gesta.compat.forms import FORMS, Form
 from gesta.compat.langroid.task_log import COLUMNS, task_log, tsv
 from gesta.errors import nearest
-from gesta.prompt.formatter import observation_text
+from gesta.prompt import observation_text
 from gesta.record.record import Record
 from gesta.store import RunRow
 

@@ -14,7 +14,7 @@ from gesta.cli.times import point
 from gesta.content import Reason
 from gesta.decide.waiting import in_words
 from gesta.errors import nearest
-from gesta.perform.result import plain
+from gesta.perform.call_contents import plain
 from gesta.record.record import Record
 from gesta.stores.run_index import RunIndex
 from gesta.stores.session_list import listed

@@ -82,7 +82,7 @@ def json_line(value: Any) -> str:
     try:
         text = json.dumps(value, ensure_ascii=False, default=str)
     except ValueError:  # an integer that Python refuses to write in decimal
-        from gesta.prompt.formatter import numbers_in_hex, observation_text
+        from gesta.prompt import numbers_in_hex, observation_text
 
         text = json.dumps(numbers_in_hex(value), ensure_ascii=False, default=observation_text)
     return json_harmless(text)

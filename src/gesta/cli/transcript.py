@@ -48,7 +48,7 @@ from gesta.kinds import (
     UserContent,
 )
 from gesta.model.usage import tokens
-from gesta.prompt.formatter import observation_text
+from gesta.prompt import observation_text
 from gesta.state.calls import UNKNOWN_END
 from gesta.state.run import UNFIT, RunState, RunView
 from gesta.text.visible import call_text, visible

@@ -24,8 +24,8 @@ from gesta.kinds import (
     ToolCallContent,
     ToolResultContent,
 )
-from gesta.perform.result import plain
-from gesta.prompt.formatter import observation_text
+from gesta.perform.call_contents import plain
+from gesta.prompt import observation_text
 from gesta.record.record import Record
 from gesta.state.calls import LOST
 from gesta.text.visible import call_text

@@ -41,7 +41,7 @@ from gesta.kinds import (
 )
 from gesta.log.journal import Journal, read
 from gesta.models.replay import replay
-from gesta.prompt.blocks import rebuild
+from gesta.prompt import rebuild
 from gesta.record.record import Record
 from gesta.state.opening import Opening
 from gesta.store import Batch, RunRow

@@ -31,9 +31,9 @@ from gesta.kinds import (
 )
 from gesta.message import Message
 from gesta.model.request import Envelope, Given, Model, Parser, Piece, Request
+from gesta.perform.call_contents import DocumentedResult
 from gesta.perform.checks import BY, WRITTEN, hook_name
 from gesta.perform.instructions import MADE_NONE
-from gesta.perform.result import DocumentedResult
 from gesta.state.calls import HOOK, UNMADE
 
 P = ParamSpec("P")

@@ -16,7 +16,7 @@ from gesta.errors import BadAddress, BrokenRecord
 from gesta.models.hosted import recorded, unsent
 from gesta.models.http import HttpModel, Secret
 from gesta.models.providers import PROVIDERS
-from gesta.prompt.formatter import Formatter
+from gesta.prompt import Formatter
 from gesta.state.run import UNFIT
 from gesta.text.redactor import SECRETS
 from gesta.views.sent import Asked, Sent, earlier, encoding, header_before, request_of, sent

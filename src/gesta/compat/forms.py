@@ -26,7 +26,7 @@ from gesta.entry import Entry
 from gesta.errors import NoRun
 from gesta.kinds import BeginContent, ToolResultContent
 from gesta.log.journal import pages
-from gesta.prompt.formatter import observation_text
+from gesta.prompt import observation_text
 from gesta.record.record import Record
 from gesta.store import RunRow
 from gesta.text.visible import call_text

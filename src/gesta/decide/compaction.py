@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from gesta.agent import Agent
 from gesta.kinds import CompactionContent
 from gesta.policy import Compact
-from gesta.prompt.blocks import Prompt
+from gesta.prompt import Prompt
 from gesta.state.run import RunState
 
 FREED = 0.1

@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 from gesta.formatters.text_form import FENCE, LineReader, TextForm, described, marker
 from gesta.message import Call
 from gesta.model.request import Reply, ReplyCall
-from gesta.prompt.formatter import observation_text
+from gesta.prompt import observation_text
 
 CODE_ACT_PSEUDO_TOOL_NAME = "code_execution"
 """Name of the tool that runs a block of code."""

@@ -12,7 +12,7 @@ import msgspec
 from gesta.formatters.text_form import UNKNOWN, TextForm
 from gesta.message import Call
 from gesta.model.request import Delta, Reply, ReplyCall
-from gesta.prompt.formatter import observation_text
+from gesta.prompt import observation_text
 from gesta.text.objects import TextObject, objects
 
 NAMED = re.compile(r"[\"']?request[\"']?\s*:\s*[\"']([A-Za-z0-9_-]{1,64})[\"']")

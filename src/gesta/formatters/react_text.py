@@ -14,7 +14,7 @@ from typing import ClassVar
 from gesta.formatters.text_form import UNKNOWN, LineReader, TextForm, marker
 from gesta.message import Call
 from gesta.model.request import Reply, ReplyCall
-from gesta.prompt.formatter import observation_text
+from gesta.prompt import observation_text
 
 NO_ACTION = frozenset({"", "none", "n/a", "finish"})
 """Words that models write as the name of the action when they answer instead."""

@@ -20,7 +20,7 @@ from gesta.formatters.tool_calls import NAME, State, ToolCalls
 from gesta.kinds import RequestHeaderContent
 from gesta.message import Call, Message
 from gesta.model.request import Delta, Reply, ReplyCall
-from gesta.prompt.formatter import observation_text
+from gesta.prompt import observation_text
 
 UNKNOWN = "unknown"
 """The name given to a call whose name cannot be read."""

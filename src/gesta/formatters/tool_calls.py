@@ -26,7 +26,7 @@ from gesta.kinds import (
     UserContent,
 )
 from gesta.message import Call, Message, Native
-from gesta.prompt.formatter import observation_text
+from gesta.prompt import observation_text
 
 UNANSWERED = "This call has no result on record."
 ID = re.compile(r"[!-~]{1,40}")

@@ -13,7 +13,7 @@ from gesta.entry import Entry
 from gesta.formatters.tool_calls import State, ToolCalls
 from gesta.kinds import RequestHeaderContent
 from gesta.message import Message
-from gesta.prompt.formatter import observation_text
+from gesta.prompt import observation_text
 
 
 class Transcript:

@@ -39,9 +39,9 @@ from gesta.hooks import (
     call_hooks,
 )
 from gesta.kinds import CheckContent, CompactionContent, Error, FaultContent, SystemContent
+from gesta.perform.call_contents import plain, trace_of
 from gesta.perform.child import Children, ChildTask, ChildWaits, hand_over, turn_context
 from gesta.perform.execution import LiveRun
-from gesta.perform.result import plain, trace_of
 from gesta.state.calls import HOOK, WAITS, OpenCall
 
 WRITTEN: dict[type[Verdict], Literal["refused", "changed", "again", "asked", "added"]] = {

@@ -24,7 +24,7 @@ from gesta.model.request import Envelope
 from gesta.perform.sources import Sources
 from gesta.perform.stop import GRACE_S, Stop
 from gesta.policy import Budget, Limits
-from gesta.prompt.blocks import Prompt, way
+from gesta.prompt import Prompt, way
 from gesta.state.run import RunState, RunView
 from gesta.store import Letter, Store
 from gesta.text.redactor import SECRETS

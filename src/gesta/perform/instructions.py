@@ -11,9 +11,9 @@ from msgspec.structs import replace
 from gesta.agent import Agent, function_name, instructions_text
 from gesta.errors import message_of
 from gesta.kinds import Error, FaultContent
+from gesta.perform.call_contents import trace_of
 from gesta.perform.child import turn_context
 from gesta.perform.execution import LiveRun
-from gesta.perform.result import trace_of
 from gesta.state.calls import UNMADE
 
 MADE_NONE = " made no instructions: "

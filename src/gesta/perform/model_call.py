@@ -31,12 +31,11 @@ from gesta.kinds import (
     ThoughtContent,
 )
 from gesta.model.request import Delta, LocalModel, Parser, Piece, Reply, Request, native_by
+from gesta.perform.call_contents import checked_call, trace_of
 from gesta.perform.compaction import compact
 from gesta.perform.execution import LiveRun
-from gesta.perform.generated import checked_call
 from gesta.perform.instructions import instructed
-from gesta.perform.result import trace_of
-from gesta.prompt.formatter import Reader
+from gesta.prompt import Reader
 from gesta.state.calls import LOST
 from gesta.text.redactor import SECRETS, Flow
 

@@ -33,7 +33,7 @@ from gesta.perform.doubts import doubts_below, settle_idle
 from gesta.perform.execution import LiveRun
 from gesta.perform.model_call import ask
 from gesta.perform.tool_call import use
-from gesta.prompt.formatter import observation_text
+from gesta.prompt import observation_text
 from gesta.state.calls import LOST
 
 

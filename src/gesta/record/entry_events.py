@@ -33,7 +33,7 @@ from gesta.events import (
 )
 from gesta.lineage import Key, Origin, derived
 from gesta.loop import outcome_of
-from gesta.prompt.formatter import observation_text
+from gesta.prompt import observation_text
 from gesta.state.calls import LOST
 from gesta.state.run import RunState, RunView
 from gesta.state.steps import NOTE_NAME

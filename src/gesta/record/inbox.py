@@ -26,7 +26,7 @@ from gesta.integrity.tombstones import SESSION
 from gesta.kinds import AnswerContent, ApprovalContent, ApprovalRequestContent, Content, ResolutionContent
 from gesta.log.journal import read, utc_now
 from gesta.log.steering import refuse_fields
-from gesta.perform.generated import NO_ARGUMENT
+from gesta.perform.call_contents import NO_ARGUMENT
 from gesta.perform.late import SAYABLE
 from gesta.record.answers import (
     Meant,

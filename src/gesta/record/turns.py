@@ -31,7 +31,7 @@ from gesta.perform.late import send
 from gesta.perform.move import perform
 from gesta.perform.sources import Sources
 from gesta.perform.stop import Stop, TurnLeft, attended
-from gesta.prompt.blocks import way
+from gesta.prompt import way
 from gesta.record.cancel import cancel_below
 from gesta.record.entry_events import waiting_event
 from gesta.record.forks import advance, base_below

@@ -18,7 +18,7 @@ from gesta import errors
 from gesta.decide.waiting import Waiting
 from gesta.errors import GestaError, message_of, nearest
 from gesta.kinds import Error
-from gesta.perform.result import plain
+from gesta.perform.call_contents import plain
 from gesta.text.redactor import SECRETS
 from gesta.text.tracing import trace_context
 

@@ -13,7 +13,7 @@ from starlette.responses import Response
 
 from gesta.errors import NoRun
 from gesta.events import Event
-from gesta.perform.result import plain
+from gesta.perform.call_contents import plain
 from gesta.record.followers import Target
 from gesta.record.options import MessageOptions
 from gesta.serve.bodies import NewMessage, Refused, answered, caller, read, shown

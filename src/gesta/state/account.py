@@ -28,7 +28,7 @@ from gesta.kinds import (
     QuestionContent,
 )
 from gesta.model.usage import Tokens
-from gesta.prompt.formatter import observation_text
+from gesta.prompt import observation_text
 
 COSTS = frozenset({Kind.Budget, Kind.Edge, Kind.Question, Kind.Answer})
 """Kinds of entries that `Spending.take` handles."""

@@ -37,7 +37,7 @@ from gesta.kinds import (
     UserContent,
 )
 from gesta.model.usage import tokens
-from gesta.prompt.formatter import given_text
+from gesta.prompt import given_text
 from gesta.state.account import COSTS, WEIGHED, Spending, Weight
 from gesta.state.calls import LOST, OF_TURN, TOO_DEEP, OpenCall, Try, called_agent
 from gesta.state.checks import take_check

@@ -26,8 +26,8 @@ from typing import Protocol
 import psycopg
 
 from gesta.stores.common import private
+from gesta.stores.locks import Presence
 from gesta.stores.postgres_open import Connection, Place, connect, number, standing
-from gesta.stores.presence import Presence
 
 VARIABLE = "GESTA_STATE"
 FILE = "processes"

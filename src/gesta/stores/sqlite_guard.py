@@ -30,9 +30,8 @@ import apsw
 
 from gesta.errors import RecordError
 from gesta.stores.common import PRIVATE
-from gesta.stores.presence import Presence, free, share, unlock
+from gesta.stores.locks import NEXT, Presence, Turn, free, share, unlock
 from gesta.stores.sqlite_open import OPENING
-from gesta.stores.sqlite_turn import NEXT, Turn
 
 SHARED_FIRST, SHARED_SIZE = 0x40000002, 510  # the bytes that SQLite locks; sqlite.org/fileformat.html, 1.2
 

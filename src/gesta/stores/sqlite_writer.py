@@ -3,7 +3,7 @@
 A record is the stored history of all runs (conversations of agents). An operation is a batch of entries, a message, or
 a request for a lease (the right to write a run). Any thread may call the writer, and waits for the thread that is
 writing. Then the writer waits for the turn, which is the right to write next among all processes. See `sqlite_works`
-for the operations, `sqlite_leases` for the leases, and `sqlite_turn` for the turn.
+for the operations and the leases, and `locks` for the turn.
 
 Inside this process, a released lease is free at once. For other processes it is free after the next commit here. If
 that commit fails, a thread tries again until a commit succeeds.
@@ -24,13 +24,12 @@ from gesta.errors import BrokenRecord, GestaError, RecordBusy, WriteFailed
 from gesta.log.journal import Clock
 from gesta.store import Batch, Lease, Letter, TransactionalEffect
 from gesta.stores.common import letters_of, turn_of
+from gesta.stores.locks import busy, left
 from gesta.stores.sharing import Work
 from gesta.stores.sqlite_guard import Guard
-from gesta.stores.sqlite_leases import Leases
 from gesta.stores.sqlite_open import AGAIN_S, disconnect, told
 from gesta.stores.sqlite_saving import in_file, save, saved_in_place
-from gesta.stores.sqlite_turn import busy, left
-from gesta.stores.sqlite_works import Works
+from gesta.stores.sqlite_works import Leases, Works
 
 CLOSING_S = 0.1  # seconds that a closing store waits for readers, before it leaves the log beside the file
 LAST_S = 5.0  # seconds that closing waits to commit released leases; when the process ends, they are free anyway

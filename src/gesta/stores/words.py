@@ -31,7 +31,7 @@ from gesta.kinds import (
     UserContent,
 )
 from gesta.log.journal import entry_of
-from gesta.prompt.formatter import observation_text
+from gesta.prompt import observation_text
 from gesta.store import Store
 from gesta.stores.sqlite import InlineSqliteStore
 from gesta.stores.sqlite_open import enter

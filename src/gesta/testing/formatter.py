@@ -28,7 +28,7 @@ from gesta.kinds import (
 )
 from gesta.message import Message
 from gesta.model.request import Delta, Reply, ReplyCall
-from gesta.prompt.formatter import Formatter
+from gesta.prompt import Formatter
 from gesta.testing.model import HEADER, ODD
 
 AT = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)

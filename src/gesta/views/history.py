@@ -25,7 +25,7 @@ from gesta.kinds import (
 )
 from gesta.log.journal import read
 from gesta.message import Call, Message
-from gesta.prompt.formatter import given_text, observation_text
+from gesta.prompt import given_text, observation_text
 from gesta.store import RunRow, Store
 
 Role = Literal["user", "assistant"]

@@ -15,7 +15,7 @@ from gesta import kinds
 from gesta.entry import Entry, fold
 from gesta.kinds import Kind
 from gesta.lineage import PLACES, Key, NodeType, Origin, Place, derived
-from gesta.prompt.formatter import given_text, observation_text
+from gesta.prompt import given_text, observation_text
 
 
 class Node(Struct, frozen=True):

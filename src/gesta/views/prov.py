@@ -16,7 +16,7 @@ from gesta.entry import Entry, utc_text
 from gesta.errors import BrokenRecord
 from gesta.kinds import Kind
 from gesta.model.usage import tokens
-from gesta.prompt.formatter import observation_text
+from gesta.prompt import observation_text
 from gesta.state.run import UNFIT
 from gesta.views.lineage import Node, State
 from gesta.views.prov_chain import Chain

@@ -14,7 +14,7 @@ from gesta import kinds
 from gesta.entry import Entry
 from gesta.kinds import Kind
 from gesta.lineage import Key
-from gesta.prompt.formatter import DECIMAL_BITS, numbers_in_hex
+from gesta.prompt import DECIMAL_BITS, numbers_in_hex
 from gesta.views.lineage import State
 
 TG = "https://trustgraph.ai/ns/"

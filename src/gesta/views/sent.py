@@ -21,8 +21,7 @@ from gesta.kinds import ChatCompletionContent, Kind, RequestContent, RequestHead
 from gesta.message import Message, part_text
 from gesta.model.request import Model, Request, native_by
 from gesta.model.usage import Tokens, tokens
-from gesta.prompt.blocks import Prompt, Shown, header_of, prompt_at
-from gesta.prompt.formatter import Formatter
+from gesta.prompt import Formatter, Prompt, Shown, header_of, prompt_at
 from gesta.views.losses import losses
 
 M = TypeVar("M", bound=Model)

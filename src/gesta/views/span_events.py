@@ -7,7 +7,7 @@ from typing import Any
 
 from gesta import kinds
 from gesta.entry import Entry
-from gesta.prompt.formatter import observation_text
+from gesta.prompt import observation_text
 from gesta.state.turn import AGENT
 from gesta.views.spans import SHORT, Notes, shown
 

@@ -24,7 +24,7 @@ from gesta.kinds import (
     UserContent,
 )
 from gesta.message import part_text
-from gesta.prompt.formatter import observation_text
+from gesta.prompt import observation_text
 from gesta.views.spans import as_json, shown
 
 CONTENT = 64 * 1024

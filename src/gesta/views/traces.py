@@ -15,7 +15,7 @@ from msgspec import Struct, field
 from gesta import kinds
 from gesta.entry import Entry
 from gesta.kinds import BeginContent, EndContent, RequestHeaderContent
-from gesta.prompt.formatter import given_text, observation_text
+from gesta.prompt import given_text, observation_text
 from gesta.text.tracing import span_id
 from gesta.views.span_attributes import (
     asked_of,

@@ -18,7 +18,7 @@ from gesta.cli.talk import json_harmless, json_line
 from gesta.compat.forms import FORMS, Form, FormRow
 from gesta.entry import Entry
 from gesta.errors import nearest
-from gesta.prompt.formatter import observation_text
+from gesta.prompt import observation_text
 from gesta.serve.bodies import Refused, answered
 from gesta.store import RunRow
 from gesta.text.redactor import SECRETS

@@ -23,7 +23,7 @@ from gesta.kinds import Kind
 from gesta.log.journal import read
 from gesta.message import part_text
 from gesta.models.providers import DIALECTS, PROVIDERS
-from gesta.prompt.formatter import numbers_in_hex
+from gesta.prompt import numbers_in_hex
 from gesta.serve.bodies import Refused
 from gesta.views.exchanges import Exchanges, ExchangesView
 from gesta.views.losses import LOSSES

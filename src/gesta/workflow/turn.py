@@ -14,9 +14,9 @@ from gesta.errors import BadArguments, GestaError, message_of
 from gesta.events import Outcome
 from gesta.kinds import Error
 from gesta.loop import outcome_of
+from gesta.perform.call_contents import plain
 from gesta.perform.execution import LiveRun
 from gesta.perform.move import perform
-from gesta.perform.result import plain
 from gesta.perform.stop import TurnLeft
 from gesta.perform.threads import strayed
 from gesta.workflow.step import Stopped, Suspended

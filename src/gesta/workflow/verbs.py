@@ -37,10 +37,10 @@ from gesta.kinds import (
 )
 from gesta.log.steering import refuse_own
 from gesta.loop import take_in
+from gesta.perform.call_contents import plain
 from gesta.perform.child import too_deep
 from gesta.perform.execution import LiveRun, Task
-from gesta.perform.result import plain
-from gesta.prompt.formatter import given_text, observation_text
+from gesta.prompt import given_text, observation_text
 from gesta.state.steps import NOTE_NAME, WorkflowStep
 from gesta.workflow.step import Ended, ProgramTurn, Stopped
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from gesta.errors import ToolError
-from gesta.perform.result import DocumentedResult
+from gesta.perform.call_contents import DocumentedResult
 
 MOST_CHARS = 400_000
 """Greatest number of characters of a result that a model reads. The record keeps the whole result.

@@ -20,7 +20,7 @@ from gesta.entry import Entry, utc_text
 from gesta.errors import BrokenRecord, NoRun
 from gesta.importers.agent_catalog import ANY, FIELDS, MEMBERS, NAME, Line, full, line_of
 from gesta.kinds import AgentRef, BeginContent, KeyValueContent, ToolCallContent, ToolResultContent
-from gesta.prompt.formatter import numbers_in_hex
+from gesta.prompt import numbers_in_hex
 from gesta.record.record import Record
 from gesta.state.run import UNFIT
 

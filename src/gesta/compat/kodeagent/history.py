@@ -39,7 +39,7 @@ from gesta.kinds import (
 )
 from gesta.log.journal import Log
 from gesta.message import Call, Message, Role
-from gesta.prompt.formatter import Reader
+from gesta.prompt import Reader
 
 __all__ = ["CODE_ACT_PSEUDO_TOOL_NAME", "ChatMessage", "HistoryFormatter", "State"]
 

@@ -13,7 +13,7 @@ from typing import Any, NoReturn, cast
 from gesta.compat.kodeagent.llm_message import LLMMessage
 from gesta.kinds import Part
 from gesta.models.jsontext import compact
-from gesta.prompt.formatter import numbers_in_hex
+from gesta.prompt import numbers_in_hex
 
 INLINED = 5000
 """Length, in characters, of the longest text file whose content is shown. Of a longer file, only the name is shown."""

@@ -24,7 +24,7 @@ from gesta.compat.langchain.messages import (
     foreign_names,
     message_of,
 )
-from gesta.prompt.formatter import observation_text
+from gesta.prompt import observation_text
 
 Outcome = Literal["ok", "error", "denied", "interrupted", "unknown", "late", "unanswered"]
 T = TypeVar("T", bound=Serializable)

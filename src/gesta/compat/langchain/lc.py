@@ -11,7 +11,7 @@ from typing import Any
 from gesta.codec.rows import PythonValue
 from gesta.compat.langchain.agents import AgentAction, AgentActionMessageLog, AgentFinish, AgentStep, taken
 from gesta.compat.langchain.messages import MESSAGES, Serializable, message_of
-from gesta.prompt.formatter import numbers_in_hex
+from gesta.prompt import numbers_in_hex
 
 ESCAPED = "__lc_escaped__"
 AGENTS = ("AgentAction", "AgentActionMessageLog", "ToolAgentAction", "AgentStep", "AgentFinish")

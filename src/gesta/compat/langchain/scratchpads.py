@@ -19,7 +19,7 @@ from gesta.compat.langchain.agents import (
 )
 from gesta.compat.langchain.messages import AIMessage, BaseMessage, HumanMessage, ToolMessage
 from gesta.compat.langchain.steps import UNANSWERED, Round, rounds
-from gesta.prompt.formatter import observation_text
+from gesta.prompt import observation_text
 
 Pairs = Iterable[AgentStep | tuple[AgentAction, Any]]
 """Steps, or pairs of an action and its observation. The objects may be Gesta's or LangChain's."""

@@ -26,7 +26,7 @@ from gesta.compat.langchain.agents import (
 from gesta.compat.langchain.messages import AIMessage, BaseMessage, message_of
 from gesta.entry import Entry
 from gesta.kinds import AssistantContent, ChatCompletionContent, Content, Status, ToolCallContent, ToolResultContent
-from gesta.prompt.formatter import observation_text
+from gesta.prompt import observation_text
 
 UNANSWERED = "This call has no result on record."  # the same text as in `gesta.formatters.tool_calls`
 ONE = "__arg1"  # LangChain's name for the argument of a tool that takes a text

@@ -36,9 +36,9 @@ from gesta.compat.langroid.tool_message import ToolForm, address_in, to_json, va
 from gesta.kinds import Part
 from gesta.message import Call, Message
 from gesta.model.request import Reply
-from gesta.perform.result import plain
+from gesta.perform.call_contents import plain
 from gesta.policy import Spelled
-from gesta.prompt.formatter import observation_text
+from gesta.prompt import observation_text
 from gesta.text.objects import objects
 
 __all__ = ["AT", "DONE", "NO_ANSWER", "PASS", "PASS_TO", "SEND_TO", "USER_QUIT_STRINGS"]

@@ -31,7 +31,7 @@ from gesta.kinds import (
 from gesta.log.journal import read
 from gesta.message import Message
 from gesta.model.request import Unasked
-from gesta.prompt.blocks import Prompt
+from gesta.prompt import Prompt
 
 T = TypeVar("T")
 

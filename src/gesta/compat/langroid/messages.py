@@ -22,8 +22,8 @@ from gesta.compat.langroid.facts import facts_of
 from gesta.compat.langroid.histories import Histories
 from gesta.compat.langroid.tool_message import ToolForm, address_in, arguments_of, attempt, attempts
 from gesta.kinds import Part
-from gesta.perform.result import plain
-from gesta.prompt.formatter import observation_text
+from gesta.perform.call_contents import plain
+from gesta.prompt import observation_text
 
 P = ParamSpec("P")
 R = TypeVar("R")

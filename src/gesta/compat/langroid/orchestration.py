@@ -27,7 +27,7 @@ from msgspec import Meta, Struct, field
 
 from gesta.compat.langroid.entities import Entity
 from gesta.compat.langroid.tool_message import ToolForm, ToolMessage, ToolMeta
-from gesta.prompt.formatter import observation_text
+from gesta.prompt import observation_text
 
 Text = Annotated[Any, Meta(extra_json_schema={"type": "string"})]
 """The type of a field that holds text. Any other value from a model or a program is converted to text."""

@@ -43,7 +43,7 @@ from gesta.kinds import (
 from gesta.loop import step
 from gesta.model.request import Reply, ReplyCall
 from gesta.perform.move import perform
-from gesta.prompt.formatter import observation_text
+from gesta.prompt import observation_text
 from gesta.state.calls import OpenCall
 
 

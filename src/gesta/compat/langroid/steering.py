@@ -18,7 +18,7 @@ from gesta.compat.langroid.orchestration import (
     effect_of,
 )
 from gesta.compat.langroid.tool_message import ToolForm
-from gesta.prompt.formatter import observation_text
+from gesta.prompt import observation_text
 
 
 def steer(doc: ChatDocument, trail: Sequence[ChatDocument]) -> None:

@@ -19,7 +19,7 @@ from gesta import kinds
 from gesta.compat.langchain.agents import AgentActionMessageLog, AgentStep
 from gesta.compat.langchain.steps import steps
 from gesta.entry import Entry
-from gesta.prompt.formatter import given_text, observation_text
+from gesta.prompt import given_text, observation_text
 
 USER, LLM, AGENT, SYSTEM = "USER", "LLM", "AGENT", "SYSTEM"
 ESCAPES = str.maketrans({"\\": "\\\\", "\t": "\\t", "\n": "\\n", "\r": "\\r"})

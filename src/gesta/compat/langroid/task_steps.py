@@ -37,7 +37,7 @@ from gesta.kinds import (
     UserContent,
 )
 from gesta.perform.execution import LiveRun
-from gesta.prompt.formatter import observation_text
+from gesta.prompt import observation_text
 from gesta.state.steps import WorkflowStep
 from gesta.workflow.verbs import Verbs
 

@@ -22,7 +22,7 @@ from gesta.errors import BadArguments, BadTool, nearest
 from gesta.function_tool.context import Context
 from gesta.function_tool.signature import unwrapped
 from gesta.function_tool.tool import Effect, Tool
-from gesta.perform.result import plain
+from gesta.perform.call_contents import plain
 from gesta.policy import Spelled
 from gesta.text.objects import objects
 

@@ -22,8 +22,8 @@ from gesta.errors import BadTool
 from gesta.function_tool.context import Context
 from gesta.function_tool.tool import Effect, Tool
 from gesta.kinds import RequestHeaderContent
-from gesta.perform.result import DocumentedResult, plain
-from gesta.prompt.formatter import observation_text
+from gesta.perform.call_contents import DocumentedResult, plain
+from gesta.prompt import observation_text
 
 Classes = type | Sequence[type] | None
 """A class of tool messages, several classes, or `None` for all classes that the agent knows."""

@@ -33,7 +33,7 @@ from gesta.kinds import (
     UserContent,
 )
 from gesta.model.usage import tokens
-from gesta.prompt.formatter import observation_text
+from gesta.prompt import observation_text
 
 RETRIEVAL = "urn:graph:retrieval"
 """The name of the RDF graph that contains the explanations."""

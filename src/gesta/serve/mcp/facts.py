@@ -20,7 +20,7 @@ from gesta.compare.requests import Wanted, remade, request_facts
 from gesta.errors import GestaError
 from gesta.log.journal import entry_of
 from gesta.log.shared import rows_of
-from gesta.perform.result import plain
+from gesta.perform.call_contents import plain
 from gesta.serve.bodies import Received
 
 Row = dict[str, Any]

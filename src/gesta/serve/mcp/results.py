@@ -14,7 +14,7 @@ from gesta.agent import Agent
 from gesta.cli.talk import harmless
 from gesta.cli.waits import FIND_OUT, settling, why
 from gesta.events import Outcome
-from gesta.perform.result import plain
+from gesta.perform.call_contents import plain
 from gesta.text.redactor import SECRETS
 
 META = "gesta/"

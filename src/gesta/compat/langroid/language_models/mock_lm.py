@@ -9,8 +9,8 @@ from gesta.compat.langroid.language_models.base import LLMConfig
 from gesta.kinds import RequestHeaderContent
 from gesta.model.request import Model
 from gesta.models.function import function
-from gesta.perform.result import plain
-from gesta.prompt.formatter import observation_text
+from gesta.perform.call_contents import plain
+from gesta.prompt import observation_text
 
 OBSERVED = "Observation: "
 """The words before a tool result in a history whose calls are written as text. A mock model does not see them."""

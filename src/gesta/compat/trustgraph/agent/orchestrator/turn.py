@@ -39,7 +39,7 @@ from gesta.patterns.roles import Prompts, answer_of, role, take
 from gesta.perform.child import call_key
 from gesta.perform.execution import LiveRun, Telling
 from gesta.perform.move import perform
-from gesta.prompt.formatter import observation_text
+from gesta.prompt import observation_text
 from gesta.state.steps import WorkflowStep
 from gesta.workflow.step import Ended, Stopped
 from gesta.workflow.verbs import Verbs

@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 """List the options of commands that no test and no page ever passes; a page's commands are run by tests.
 
-An option counts as tried where its command and it stand in one call, list or tuple of a test, or in one command of a
-page. Whoever puts words together in another way is not seen: a line here is a place to look, no verdict.
+An option counts as tried where its command and it stand in one test with its decorators, in one call, list or tuple of
+another function, or in one command of a page. Whoever puts words together in another way is not seen: a line here is a
+place to look, no verdict.
 """
 
 import ast
@@ -31,10 +32,11 @@ def split(text: str) -> list[str]:
 
 
 def of_tests() -> Iterator[set[str]]:
-    """Yield the words of each call, list and tuple of each test."""
+    """Yield the words of each test, and of each call, list and tuple."""
     for path in sorted((ROOT / "tests").rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.Call | ast.List | ast.Tuple):
+            test = isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name.startswith("test_")
+            if test or isinstance(node, ast.Call | ast.List | ast.Tuple):
                 texts = (each.value for each in ast.walk(node) if isinstance(each, ast.Constant))
                 yield {word.partition("=")[0] for text in texts if isinstance(text, str) for word in split(text)}
 

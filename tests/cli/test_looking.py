@@ -317,5 +317,5 @@ def test_a_filter_that_no_session_can_fit_is_refused(gesta: Gesta, words: list[s
 def test_each_option_of_sessions_changes_which_are_listed(gesta: Gesta, words: list[str], names: list[str]):
     for agent, session in (("agent", "rome"), ("desk", "paid"), ("mute", "lost")):
         gesta("run", f"agent.py:{agent}", "Go.", "--session", session)
-    listed = gesta("sessions", *words, "--json").stdout.splitlines()
+    listed = gesta("sessions", *words, "--json", "--record", "runs.gesta").stdout.splitlines()
     assert [json.loads(line)["name"] for line in listed] == names

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import anyio
+import httpx2
 import pytest
 from tests.cli.conftest import Gesta
 from tests.commands import anew
@@ -21,6 +22,7 @@ PROGRAMS = """
 import sys
 
 import anyio
+import httpx2
 import gesta
 from gesta.errors import LeaseLost
 
@@ -222,6 +224,21 @@ def test_sigterm_ends_the_viewer_as_ctrl_c_does(gesta: Gesta):
         view.send_signal(signal.SIGTERM)
         said = view.stdout.read()
     assert (view.returncode, "Traceback" in said) == (0, False)
+
+
+@pytest.mark.usefixtures("runs")
+def test_the_viewer_listens_where_it_is_told_and_answers_the_hosts_that_are_named(gesta: Gesta):
+    gesta("run", "programs.py:payer", "Go.", "--session", "v")
+    words = [sys.executable, "-c", "from gesta.cli import main; main()", "view", "--no-open", "--port", "0", "--json"]
+    words += ["--record", "runs.gesta", "--host", "127.0.0.2", "--allow-host", "viewer.internal"]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True, env=os.environ | {"PYTHONUNBUFFERED": "1"}) as view:
+        assert view.stdout is not None
+        address = json.loads(view.stdout.readline())["address"]
+        assert address.startswith("http://127.0.0.2:")
+        answers = [httpx2.get(address, headers={"host": host}) for host in ("viewer.internal", "elsewhere.internal")]
+        view.send_signal(signal.SIGTERM)
+    assert [each.status_code for each in answers] == [303, 403]
+    assert view.returncode == 0
 
 
 @pytest.mark.usefixtures("runs")

@@ -9,8 +9,8 @@ import math
 import re
 from collections.abc import Awaitable, Callable, Iterable, MutableMapping, Sequence
 from hashlib import sha256
-from inspect import Parameter, isawaitable, signature
-from types import FunctionType
+from inspect import isawaitable
+from types import FunctionType, NoneType
 from typing import TYPE_CHECKING, Any, Generic
 
 import msgspec
@@ -21,6 +21,7 @@ from gesta.codec.rows import digest_of
 from gesta.errors import AgentError, BadArguments, BadTool
 from gesta.function_tool.context import Context
 from gesta.function_tool.output import ANSWER, Output, T, output_of
+from gesta.function_tool.signature import check_call
 from gesta.function_tool.source import ToolSource
 from gesta.function_tool.tool import Tool, tool
 from gesta.hooks import VERDICTS, Hooks
@@ -31,6 +32,8 @@ from gesta.prompt import Formatter
 
 RULES = ("name", "effect", "approval", "timeout_s", "on_doubt", "group", "applicable_states", "state")
 """The fields of a tool that are part of an agent's digest, beside the tool's schema."""
+CALLED = {"instructions": ("context",), "deps": (), "program": ("verbs", "text"), "repair": ("text",)}
+"""Names of fields that may hold a function, each with the arguments with which the function is called."""
 
 
 class Unanswered(Exception):
@@ -150,7 +153,7 @@ class Agent(Struct, Generic[T], frozen=True, metaclass=Spelled):
 
     def __post_init__(self) -> None:
         """Check the fields. Raises BadTool for a wrong tool, and AgentError for any other field that is wrong."""
-        if self.hooks is not None or self.deps is not None or self.instructions.__class__ is not str:
+        if any(getattr(self, field).__class__ not in (str, bool, NoneType) for field in ("hooks", *CALLED)):
             self._refuse_values()
         self._refuse_kinds()
         others: list[Any] = [each for each in self.tools if not isinstance(each, Tool)]
@@ -200,21 +203,22 @@ class Agent(Struct, Generic[T], frozen=True, metaclass=Spelled):
             raise AgentError(f"Agent {self.name!r} has tools={self.tools!r:.60}, a {kind}, expected a list of tools.")
 
     def _refuse_values(self) -> None:
-        """Raise AgentError for instructions, deps or hooks of a wrong type, or for a program that has hooks."""
+        """Raise AgentError for a wrong function, for hooks of a wrong type, or for a program that has hooks."""
         wanted = ""
         if not isinstance(self.instructions, str) and not callable(self.instructions):
             wanted = f"instructions={self.instructions!r:.60}, expected a text, or a function of a gesta.Context"
         elif self.deps is not None and not callable(self.deps):
             kind = type(self.deps).__name__  # its repr may hold a secret
             wanted = f"deps of type {kind}, expected a function that makes them; a value goes to record.run(deps=...)"
-        elif self.deps is not None and (asked := _required(self.deps)):
-            wanted = f"deps={function_name(self.deps)}, which asks for {asked}, expected a function without parameters"
         elif self.hooks is not None and not isinstance(self.hooks, Hooks):
             wanted = f"hooks={self.hooks!r:.60}, expected gesta.hooks.Hooks(message=, request=, call=, answer=)"
         elif self.hooks is not None and self.program is not None:
             wanted = "a program and hooks, which are asked where a model is; have the program check instead"
         if wanted:
             raise AgentError(f"Agent {self.name!r} has {wanted}.")
+        for field, arguments in CALLED.items():
+            if callable(function := getattr(self, field)):
+                check_call(function, arguments, f"Agent {self.name!r} has {field}=")
 
     def _refuse_texts(self) -> None:
         """Raise BadTool if `ends_turn` of a tool is an answer that is not of the agent's answer type."""
@@ -379,16 +383,6 @@ def with_model_of(tool: Tool, asked: Model | str) -> Tool:
         return tool
     below = replace(tool.agent, model=asked)
     return replace(tool, agent=below, function=below.as_tool(tool.name).function)
-
-
-def _required(function: Callable[..., Any]) -> str:
-    """Return the names of a function's required parameters, joined by commas; empty if it has none."""
-    try:
-        parameters = signature(function).parameters.values()
-    except (TypeError, ValueError):  # some built-in functions have no signature
-        return ""
-    any_number = (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD)
-    return ", ".join(each.name for each in parameters if each.default is each.empty and each.kind not in any_number)
 
 
 def chained(agents: Sequence[Agent[Any]]) -> tuple[Agent[Any], ...]:

@@ -13,6 +13,7 @@ from msgspec import Struct
 
 from gesta.errors import AgentError
 from gesta.function_tool.context import Context
+from gesta.function_tool.signature import check_call
 
 Point = Literal["message", "request", "call", "answer"]
 """The occasions on which an agent calls a hook."""
@@ -130,10 +131,13 @@ class Hooks(Struct, frozen=True, kw_only=True):
     """Called with each answer before it is sent: a value of the agent's `output` type if it has one, else a text."""
 
     def __post_init__(self) -> None:
-        """Raise AgentError if a hook is not a function."""
+        """Raise AgentError if a hook is not a function, or cannot be called with two arguments."""
         for point in VERDICTS:
-            if (hook := getattr(self, point)) is not None and not callable(hook):
+            hook = getattr(self, point)
+            if hook is not None and not callable(hook):
                 raise AgentError(f"Hooks({point}={hook!r:.60}): expected a function of what is checked and a Context.")
+            if hook is not None:
+                check_call(hook, (point, "context"), f"Hooks({point}=...): found ")
 
 
 def call_hooks(hooks: Hooks | None) -> tuple[CallHook, ...]:

@@ -104,9 +104,9 @@ def observation_text(value: Any) -> str:
 
 
 def given_text(value: Any) -> str:
-    """Return a program's value as text for a person. Never raises.
+    """Return a value that a program returned as text for a person to read. Never raises.
 
-    If the value is a dict with a text `content`, return that text. Any other value is written like a tool's result.
+    If the value is a dict with a text `content`, that text is returned; for any other value see `observation_text`.
     """
     content = value.get("content") if isinstance(value, dict) else None
     return content if isinstance(content, str) else observation_text(value)

@@ -100,6 +100,15 @@ def test_a_tool_that_says_wrongly_that_nothing_happened_is_found_out(words: tupl
     assert done.stderr == ""
 
 
+@pytest.mark.slow
+def test_trials_with_cancellations_failed_writes_and_second_kills_are_made_on_request(tmp_path: Path) -> None:
+    (tmp_path / "careful.py").write_text(CAREFUL)
+    report = crash_test(f"{tmp_path}/careful.py:agent", "Pay.", cancel=True, fail=True, again=True)
+    assert report.ok, report.wrong
+    assert (report.cancels, report.failed_writes) == (report.points, report.points)
+    assert report.kills > 2 * report.points
+
+
 def test_an_agent_that_cannot_be_run_is_named() -> None:
     with pytest.raises(gesta.GestaError, match=r"No file 'nowhere\.py'"):
         crash_test("nowhere.py:agent", "Pay.")

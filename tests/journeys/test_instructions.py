@@ -213,3 +213,17 @@ async def test_an_agent_that_is_called_makes_its_own_and_instructions_can_be_joi
     assert headers(await record.read(rows[0].run)) == ["You look.\n\nBe brief."]
     assert [context.deps for context in rules.contexts] == ["d"]
     assert joined("a", "", "b") == "a\n\nb"
+
+
+async def test_a_run_begins_in_the_state_of_its_agent_and_each_header_keeps_its_meta() -> None:
+    early = gesta.tool(look.function, name="early", effect="pure", applicable_states=["undefined"])
+    late = gesta.tool(look.function, name="late", effect="pure", applicable_states=["known"])
+    agent = gesta.Agent("desk", model=gesta.scripted("Hello."), tools=[early, late], state="known", meta={"ticket": 7})
+    async with gesta.open(":memory:") as record:
+        outcome = await record.run(agent, "Hi.")
+        (header,) = [
+            each.content for each in await record.read(outcome.run) if isinstance(each.content, RequestHeaderContent)
+        ]
+    assert [tool["name"] for tool in header.tools or ()] == ["late"]
+    assert header.meta is not None
+    assert header.meta["ticket"] == 7

@@ -482,6 +482,29 @@ async def test_prompts_can_be_replaced_and_their_digest_stands_in_the_header() -
     assert len({meta["prompt"]["digest"] for meta in metas}) == 3
 
 
+async def test_the_prompts_of_a_plan_and_of_a_router_can_be_replaced_too() -> None:
+    said: list[str] = []
+
+    def model(messages: list[dict[str, Any]], header: RequestHeaderContent) -> str:
+        said.append(header.meta["instructions"])  # type: ignore[index]
+        return "WHY"
+
+    prompts = {
+        "plan": "Plan.\n",
+        "execute": "Do.\n",
+        "synthesise": "Join.\n",
+        "route": "Route.\n",
+        "classify": "Sort.\n",
+    }
+    planner = plan_then_execute("planner", gesta.function(model), prompts=prompts)
+    ways = {"fast": react("fast", gesta.function(model), instructions="Be quick."), "slow": planner}
+    async with gesta.open() as record:
+        await record.run(planner, "why?")
+        await record.run(router("desk", gesta.function(model), ways, prompts=prompts), "why?")
+    assert set(said) >= {"Plan.", "Do.", "Route."}
+    assert "Be quick." in said
+
+
 # streaming
 
 

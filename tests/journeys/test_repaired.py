@@ -78,3 +78,18 @@ async def test_repaired_arguments_are_checked_as_all_are() -> None:
 @given(st.text(alphabet="{}[]\"':,\\ax1 \n`\ud800", max_size=60))
 def test_no_text_raises(text: str) -> None:
     repair(text)
+
+
+async def test_a_function_of_the_program_repairs_in_place_of_the_built_in_repair() -> None:
+    agent = gesta.Agent(
+        "a",
+        model=gesta.scripted(gesta.reply(calls=[gesta.call("look").__class__("look", "x is 7")]), "done"),
+        tools=[look],
+        repair=lambda text: {"x": int(text.rpartition(" ")[2])},
+    )
+    async with open_record(":memory:") as record:
+        outcome = await record.run(agent, "go")
+        contents = [entry.content for entry in await record.read(outcome.run)]
+    (call,) = [each for each in contents if isinstance(each, ToolCallContent)]
+    assert (call.tool_args, call.status) == ({"x": 7}, "success")
+    assert call.meta == {"raw_args": "x is 7", "repaired": True}

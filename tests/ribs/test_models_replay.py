@@ -4,10 +4,12 @@ import hashlib
 import zlib
 from contextlib import aclosing
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+import gesta
 from gesta.entry import Entry
 from gesta.errors import AgentError, ScriptExhausted
 from gesta.kinds import (
@@ -221,3 +223,15 @@ async def test_a_conversation_is_said_again():
     assert (await ask(model)).calls == items[0].calls
     assert (await ask(model, 1)).text == "Sorry."
     assert model.name == "recorded"
+
+
+async def test_which_run_of_a_record_is_replayed_can_be_said(tmp_path: Path) -> None:
+    path = tmp_path / "two.gesta"
+    agent = gesta.Agent("desk", model=gesta.function(lambda messages, _: messages[-1]["content"].upper()))
+    async with gesta.open(path) as record:
+        await record.run(agent, "first", session="a")
+        await record.run(agent, "second", session="b")
+    for run, answer in (("a", "FIRST"), ("b", "SECOND"), ("last", "SECOND")):
+        again = gesta.Agent("desk", model=gesta.replay(path, run=run))
+        async with gesta.open(":memory:") as record:
+            assert (await record.run(again, "Again.")).answer == answer

@@ -1,5 +1,6 @@
 """An agent is a frozen description, and its digest says whether it is the same one."""
 
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -8,6 +9,7 @@ import pytest
 import gesta
 from gesta.address import bind
 from gesta.errors import AgentError, BadAddress
+from gesta.hooks import Hooks
 
 
 def agent(**more) -> gesta.Agent:
@@ -135,6 +137,50 @@ def test_a_function_of_deps_that_asks_for_something_is_refused() -> None:
     def opened(context: Any) -> Any:
         return context
 
-    with pytest.raises(AgentError, match="which asks for context, expected a function without parameters"):
+    with pytest.raises(AgentError) as found:
         gesta.Agent("guide", model=gesta.scripted("Hello."), deps=opened)  # type: ignore[arg-type]
+    assert str(found.value) == (
+        "Agent 'guide' has deps=opened(context), expected a function that is called as opened()."
+    )
     assert gesta.Agent("guide", model=gesta.scripted("Hello."), deps=dict).deps is dict
+
+
+def none() -> Any: ...
+
+
+def one(first: Any) -> Any: ...
+
+
+def three(first: Any, second: Any, third: Any) -> Any: ...
+
+
+NONE: Any = none
+ONE: Any = one
+THREE: Any = three
+
+
+@pytest.mark.parametrize(
+    ("made", "found"),
+    [
+        (lambda: gesta.Agent("a", program=ONE), "Agent 'a' has program=one(first), {} one(verbs, text)."),
+        (lambda: gesta.Agent("a", instructions=NONE), "Agent 'a' has instructions=none(), {} none(context)."),
+        (lambda: gesta.Agent("a", repair=NONE), "Agent 'a' has repair=none(), {} none(text)."),
+        (lambda: Hooks(message=ONE), "Hooks(message=...): found one(first), {} one(message, context)."),
+        (lambda: gesta.function(ONE), "gesta.function: found one(first), {} one(messages, header)."),
+        (
+            lambda: gesta.function(THREE),
+            "gesta.function: found three(first, second, third), {} three(messages, header).",
+        ),
+        (lambda: gesta.scripted("Hi.", NONE), "Item 2 of model 'scripted': found none(), {} none(request)."),
+    ],
+)
+def test_a_function_that_cannot_be_called_is_refused_where_it_is_given(made: Callable[[], Any], found: str) -> None:
+    with pytest.raises(AgentError) as refused:
+        made()
+    assert str(refused.value) == found.format("expected a function that is called as")
+
+
+def test_a_function_whose_parameters_cannot_be_read_is_called_as_it_is() -> None:
+    unreadable = type("Odd", (), {"__signature__": "?", "__call__": lambda *_: "Hello."})()
+    agent = gesta.Agent("a", model=gesta.function(unreadable))
+    assert gesta.run_sync(agent, "Hi", record=":memory:").answer == "Hello."

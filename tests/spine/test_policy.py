@@ -76,3 +76,9 @@ def test_a_wait_never_shrinks_from_try_to_try_and_never_passes_its_maximum(faile
 def test_what_nobody_said_is_bounded_all_the_same() -> None:
     assert Policy().limits.requests is not None
     assert Policy().budget is None
+
+
+def test_each_wait_is_longer_by_the_factor_and_none_is_longer_than_the_bound() -> None:
+    rule = Retry(first_wait_s=1.0, factor=3.0, max_wait_s=20.0)
+    assert [rule.wait_s(failed) for failed in (1, 2, 3, 4, 5_000)] == [1, 3, 9, 20, 20]
+    assert [rule.wait_s(2, asked_s) for asked_s in (None, 2.0, 7.0, 60.0)] == [3, 3, 7, 20]

@@ -5,8 +5,10 @@ import pytest
 import gesta
 from gesta import address
 from gesta.errors import OtherProgram
-from gesta.kinds import KeyValueContent
+from gesta.kinds import BeginContent, DecisionContent, EndContent, KeyValueContent, SystemContent
+from gesta.perform.execution import LiveRun
 from gesta.record.record import Record
+from gesta.state.steps import WorkflowStep
 from gesta.stores.memory import MemoryStore
 from gesta.workflow.verbs import Verbs
 
@@ -54,3 +56,49 @@ async def test_what_a_program_raises_is_how_its_turn_ends() -> None:
     assert ended.reason == "failed"
     assert ended.error is not None
     assert (ended.error.type, ended.error.message) == ("ValueError", "no")
+
+
+async def test_the_words_of_a_called_agent_are_heard_as_they_come() -> None:
+    heard: list[gesta.Event] = []
+    helper = gesta.Agent("helper", model=gesta.scripted("One two.", "Three four."))
+
+    async def program(verbs: Verbs, text: str) -> str:
+        await verbs.call(helper, text, "alone", hear=heard.append)
+        for number in (1, 2):
+            content = SystemContent(value=f"{text} {number}")
+            await verbs.go_on(
+                helper, content, f"part {number}", thread="talk", causes=[verbs.question], hear=heard.append
+            )
+        return "done"
+
+    async with gesta.open(":memory:") as record:
+        async for _ in record.stream(gesta.Agent("boss", program=program), "go"):
+            pass
+    assert "".join(event.content for event in heard) == "One two.One two.Three four."
+    assert {event.type for event in heard} == {"answer"}
+
+
+async def test_steps_notes_and_picks_are_on_record_with_their_roles_and_causes() -> None:
+    async def program(verbs: Verbs, _text: str) -> str:
+        _, first = verbs.note("a", KeyValueContent(key="a", value=1))
+        _, second = verbs.keep("b", KeyValueContent(key="b", value=2), [first.seq])
+        assert (
+            verbs.pick("way", ["left", "right"], choice="right", why="It is shorter.", causes=[second.seq]) == "right"
+        )
+
+        async def work(live: LiveRun, _step: WorkflowStep) -> tuple[EndContent, tuple[int, ...]]:
+            return EndContent(status="success"), ()
+
+        await verbs.step("look", work, role="finding")
+        return "done"
+
+    record = Record(MemoryStore(), address.bind)
+    ended = await record.run(gesta.Agent("boss", program=program), "go")
+    entries = await record.read(ended.run)
+    first, second = (entry for entry in entries if isinstance(entry.content, KeyValueContent))
+    ((picked, why),) = (
+        (entry, entry.content.rationale) for entry in entries if isinstance(entry.content, DecisionContent)
+    )
+    assert (second.causes, picked.causes, why) == ((first.seq,), (second.seq,), "It is shorter.")
+    (step,) = (entry.content for entry in entries if isinstance(entry.content, BeginContent) and entry.content.parent)
+    assert (step.name, step.role) == ("look", "finding")

@@ -383,9 +383,9 @@ class Understudy(Turns):
         return left_below(self._rehearsal.stage.settle(live.write), live.log.span_seq, name)
 
     async def _note_change(self, agent: Agent, live: LiveRun) -> None:
-        """Write the approvals, answers and cancellations from the inbox into the run.
+        """Write the messages in the run's inbox (approvals, answers, cancellations) into the run.
 
-        Unlike a live turn, this writes no entry about a change of the agent.
+        In a live turn this method also records a change of the agent. In a replay, such a change is not recorded.
         """
         await take_in(live)
 

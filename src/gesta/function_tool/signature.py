@@ -9,7 +9,7 @@ described to a model, no tool is made. The error says what to write.
 import functools
 import inspect
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from itertools import islice
 from types import CellType, NoneType, SimpleNamespace
@@ -18,7 +18,7 @@ from typing import Annotated, Any, Optional, TypeVar, Union, get_args, get_origi
 import msgspec
 from msgspec import UNSET, Struct
 
-from gesta.errors import BadTool, nearest
+from gesta.errors import AgentError, BadTool, nearest
 
 NUMBER = int | float
 JSON_TYPES: Mapping[Any, Any] = {
@@ -312,3 +312,28 @@ def _may_be(value: Any, schema: Any, defs: Mapping[str, Any], deep: int = 1) -> 
     return all(name in value for name in schema.get("required", ())) and all(
         _may_be(value[name], part, defs, deep - 1) for name, part in named.items() if name in value
     )
+
+
+def check_call(function: Callable[..., Any], arguments: tuple[str, ...], where: str) -> None:
+    """Check that a function of the program can be called with the arguments that Gesta passes.
+
+    A function without a readable signature, such as some built-in ones, passes the check.
+
+    Args:
+        arguments: names of the arguments, for the error; they are passed by position.
+        where: the beginning of the error: where the function was given.
+
+    Raises:
+        AgentError: the function has too few parameters, or requires others.
+    """
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):
+        return
+    try:
+        signature.bind(*arguments)
+    except TypeError as wrong:
+        name = getattr(function, "__name__", type(function).__name__)
+        found = f"({', '.join(signature.parameters)})"
+        wanted = f"expected a function that is called as {name}({', '.join(arguments)})"
+        raise AgentError(f"{where}{name}{found}, {wanted}.") from wrong

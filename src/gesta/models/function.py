@@ -12,6 +12,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 from msgspec import Struct, field
 
 from gesta.errors import AgentError
+from gesta.function_tool.signature import check_call
 from gesta.kinds import RequestHeaderContent
 from gesta.model.request import Request
 from gesta.models.jsontext import read_all
@@ -39,11 +40,11 @@ def function(fn: Answering, name: str = "function", *, stream: bool = True) -> K
         stream: whether replies come in pieces, to be shown while they arrive.
 
     Raises:
-        AgentError: `fn` is not callable.
+        AgentError: `fn` is not callable, or not with two arguments.
     """
     if not callable(fn):
         raise AgentError(f"gesta.function: {fn!r} is no function; expected one called as fn(messages, header).")
-
+    check_call(fn, ("messages", "header"), "gesta.function: found ")
     seen = Seen()
 
     def choose(request: Request) -> Item | Awaitable[Item]:

@@ -21,6 +21,7 @@ import msgspec
 from msgspec import Struct
 
 from gesta.errors import AgentError, ModelFault, ScriptExhausted
+from gesta.function_tool.signature import check_call
 from gesta.kinds import RequestHeaderContent
 from gesta.message import Message
 from gesta.model.request import Delta, Envelope, Given, LocalModel, Parser, Piece, Reply, ReplyCall, Request
@@ -296,10 +297,15 @@ def spoken(name: str, *, stream: bool, settings: dict[str, Any] | None = None) -
 def check(item: Any, what: str) -> None:
     """Raise AgentError if a value cannot be an item of a script. The message says what was expected.
 
+    A function as an item is called with the request.
+
     Args:
         what: the name of the item, for the message.
     """
-    if isinstance(item, str | ReplyCall | Reply | Fault) or (callable(item) and not isinstance(item, type)):
+    if isinstance(item, str | ReplyCall | Reply | Fault):
+        return
+    if callable(item) and not isinstance(item, type):
+        check_call(item, ("request",), f"{what}: found ")
         return
     if isinstance(item, list | tuple) and item:
         for part in item:

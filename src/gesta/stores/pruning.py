@@ -165,7 +165,7 @@ def _caused(causes: Any) -> set[str]:
 
 
 def _base(content: Any) -> tuple[str, int] | None:
-    """Return the run and seq from which a run was forked, given its first `begin` entry; `None` if it is no fork."""
+    """Return a fork's base run, and the number of the last entry that they share, from its first `begin`; or `None`."""
     opened = content.get("opened") if isinstance(content, dict) else None
     base = opened.get("base") if isinstance(opened, dict) else None
     return (str(base.get("run")), base["seq"]) if isinstance(base, dict) and isinstance(base.get("seq"), int) else None

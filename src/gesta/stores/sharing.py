@@ -166,10 +166,8 @@ class Sharing:
         """Commit a batch at once in this thread, and return a list with its outcome.
 
         Returns `None`, and commits nothing, if the batch before it was of another run, if another task waits for a
-        commit, or if the commit would have to wait.
-
-        Such commits let no other task of the loop run. So after `YIELD_S` seconds the next commit goes through the
-        queue.
+        commit, or if the commit would have to wait. It also returns `None` if no commit has let other tasks run for
+        `YIELD_S` seconds, because a commit in this thread does not. The caller then commits the batch in a group.
         """
         last, self._last = self._last, batch.lease.run
         if last != self._last or self._queue or self._leading or self._remote or self._at_once is None:

@@ -174,7 +174,7 @@ class Lists(Protocol):
 
     @property
     def listing(self) -> Listing:
-        """The list."""
+        """The object that lists the sessions, and keeps the index of runs that it makes for that."""
 
     async def settle(self) -> None:
         """Forget what was read, if the record is not the same any more. Raises RecordError if it cannot be read."""

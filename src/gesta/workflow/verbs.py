@@ -113,8 +113,8 @@ class Verbs(ProgramTurn):
             name: name of the step and of the child run.
             role: role of the step's span: agent, plan, step, finding, synthesis, or your own.
             causes: the entries that the input was made from; by default the entry that opened the turn.
-            hear: function that is called with the words of the called agent's answer as they come. The method `aloud`
-                streams these words as this run's answer.
+            hear: function that is called with each `AnswerEvent` of the called agent, as its words come, and with a
+                `RetractEvent` if words are taken back. The method `aloud` streams the words as this run's answer.
 
         Raises:
             OtherProgram: the name was used before in this pass, or is on record with another input.
@@ -143,7 +143,7 @@ class Verbs(ProgramTurn):
             name: name of the step.
             thread: name of the child run.
             causes: the entries that the content was made from.
-            hear: is called with the words of the child run's answer; see `call`.
+            hear: is called with the events of the child run's answer; see `call`.
         """
         payload = plain(content.value if content.document is None else content.document)
         handed = StepInput(

@@ -139,7 +139,7 @@ class ToolForm:
 
     @classmethod
     def json_instructions(cls, tool: bool = False) -> str:  # noqa: FBT001, FBT002 - the name that users know
-        """Return the description of the tool as text. Set `tool` for a model that writes its calls as text."""
+        """Return the tool's description as text. With `tool`, for models that write calls as text, it shows a call."""
         spec = cls.llm_function_schema(request=tool)
         parts = [
             f"TOOL: {spec.name}",

@@ -32,6 +32,7 @@ from gesta.record.turns import Turns
 from gesta.store import Batch, Lease, Letter
 from gesta.stores.postgres import InlinePostgresStore, PostgresStore
 from gesta.stores.postgres_open import connect, located, number
+from gesta.stores.postgres_transaction import Transaction
 from gesta.stores.run_index import RunIndex
 from gesta.testing import make_batch, make_row, refused
 from gesta.tools.person import ask_person
@@ -76,6 +77,34 @@ def test_an_append_that_meets_a_restart_waits_for_the_server(server: Server, add
         server.start()
         assert work.result() == 2
         assert [row.seq for row in drive(store.read("r"))] == [1, 2]
+
+
+@pytest.mark.parametrize("lost", [False, True])
+def test_of_batches_in_one_exchange_the_refused_one_alone_is_refused_and_none_is_added_twice(
+    address: str, lost: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    send, sent = Transaction.add_at_once, list[list[int | None]]()
+
+    def cut(transaction: Transaction, works: Any, *, synced: bool) -> Any:
+        """As if the connection had ended after the server carried out the commit, and before its answer came."""
+        given = send(transaction, works, synced=synced)
+        sent.append(given[0])
+        if lost:
+            transaction._connection.close()
+            raise psycopg.OperationalError("the connection was lost")
+        return given
+
+    with closing_store(address) as store:
+        first, second, third = (drive(store.lease(run)) for run in ("a", "b", "c"))
+        monkeypatch.setattr(Transaction, "add_at_once", cut)
+        before = store.commits
+        works = [make_batch(first, 0), make_batch(second, 7), make_batch(third, 0)]
+        added, denied, more = store.writer.commit(works, synced=True)
+        assert (added, more, sent) == (1, 2, [[1, None, 2]])
+        assert isinstance(denied, LeaseLost)
+        assert str(denied).count("head 7") == 1
+        assert [[row.seq for row in drive(store.read(run))] for run in ("a", "b", "c")] == [[1], [], [1]]
+        assert store.commits == before + 1
 
 
 def test_a_lease_that_a_broken_server_forgot_stands_if_nobody_took_it(server: Server, address: str) -> None:

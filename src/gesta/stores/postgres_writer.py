@@ -28,7 +28,7 @@ from gesta.stores.postgres_effects import PostgresSql
 from gesta.stores.postgres_holding import Holding, silence, watch_forks
 from gesta.stores.postgres_leases import clean, recall
 from gesta.stores.postgres_open import Connection, Place, connect, kind_of, marked, server_of, standing, told
-from gesta.stores.postgres_transaction import Transaction
+from gesta.stores.postgres_transaction import Transaction, simple
 from gesta.stores.sharing import Take, Work
 
 FAULTY = (psycopg.DataError, psycopg.IntegrityError, psycopg.ProgrammingError, UnicodeError, ValueError, TypeError)
@@ -58,6 +58,9 @@ class Trial(Struct):
     outcomes: list[Any] = field(default_factory=list)
     asked: bool = False
     """Whether the commit was sent to the server, so that it may have succeeded."""
+    at_once: bool = False
+    """Whether the operations were sent in one exchange with their commit. Then some of them may have been carried out,
+    and others not."""
     played: bool = False
     """Whether the `work` of a transactional effect was called. It cannot be called a second time."""
     raised: BaseException | None = None
@@ -100,7 +103,8 @@ class Writer:
             ServerGone: the server could not be reached within `busy_s`.
             WriteFailed: no operation was committed. BrokenRecord: the tables are not those of a record.
 
-        Cost: two exchanges with the server, and one more for each letter, lease, or batch that deletes letters.
+        Cost: one exchange with the server if the operations only add rows. Else two exchanges, and one more for each
+            letter, lease, or batch that deletes letters.
         """
         waits = any(isinstance(work, Batch) and work.synced for work in works)
         with self._turn:
@@ -219,12 +223,19 @@ class Writer:
         runs += [work.run for work in works if isinstance(work, TransactionalEffect)]
         runs += [gone.lease.run for work in works if isinstance(work, Batch) for gone in work.prunes]
         transaction = Transaction(connection, self.info, self.holding, self._server)
-        transaction.begin(runs, synced=synced)
-        if trial.asked:  # this process now has the lock, so the earlier transaction has ended
-            if transaction.happened(works, trial.outcomes):
-                connection.execute("ROLLBACK")
+        if runs and not trial.asked and not trial.played and self.info.mark is None and all(map(simple, works)):
+            trial.asked = trial.at_once = True
+            trial.outcomes, given = transaction.add_at_once(works, synced=synced)
+            self._returned(given)
+            if all(outcome or isinstance(work, Lease) for work, outcome in zip(works, trial.outcomes, strict=True)):
                 return trial.outcomes
-            trial.asked = False
+            trial.asked = False  # some were refused: the second transaction says why
+        transaction.begin(runs, synced=synced)
+        # this process now has the lock, so an earlier transaction has ended
+        if trial.asked and not trial.at_once and transaction.happened(works, trial.outcomes):
+            connection.execute("ROLLBACK")
+            return trial.outcomes
+        trial.asked = False
         self._disown(trial)
         if trial.played:
             raise ServerGone(self._place.address, "the connection was lost in the commit of a tool's effect")
@@ -234,7 +245,8 @@ class Writer:
         ]
         with connection.pipeline():
             for place, work in enumerate(works):
-                trial.outcomes.append(outcome := transaction.carry_out(work))
+                before = transaction.added(work) if trial.at_once else None
+                trial.outcomes.append(outcome := transaction.carry_out(work) if before is None else before)
                 if place in effects and isinstance(outcome, GestaError):
                     raise outcome  # the changes of a tool are committed together with its entries, or not at all
                 if isinstance(outcome, Lease):

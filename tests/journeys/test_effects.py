@@ -1,5 +1,6 @@
 """What the options of tools, policies and records promise about effects; each option is given a value of its own."""
 
+import functools
 import math
 import shutil
 import subprocess
@@ -765,6 +766,69 @@ def test_a_result_that_comes_after_the_program_stopped_waiting_is_kept_though_th
     with gesta.open_sync(path) as record:
         entries = record.read(record.find("s").run)
     assert [result.tool_result for result in found(entries, ToolResultContent)] == ["paid"]
+
+
+def logged(function: Any) -> Any:
+    """Return a decorated function: it is not async, although what it calls may be."""
+
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        return function(*args, **kwargs)
+
+    return call
+
+
+@pytest.mark.parametrize(("effect", "tries"), [("once", 1), ("idempotent", 2), ("pure", 2)])
+async def test_an_async_tool_under_a_plain_decorator_that_is_broken_off_has_no_result(effect: Any, tries: int) -> None:
+    begun = list[int]()
+
+    @gesta.tool(effect=effect, timeout_s=0.05)
+    @logged
+    async def pay() -> str:
+        """Pay."""
+        begun.append(1)
+        if len(begun) == 1:
+            await anyio.sleep_forever()
+        return "paid"
+
+    async with gesta.open() as record:
+        outcome = await record.run(acting(gesta.call("pay"), "ok", tools=[pay]), "go")
+        entries = await record.read(outcome.run)
+    assert len(begun) == tries
+    assert (waits(outcome), outcome.answer) == ((["doubt"], None) if tries == 1 else ([], "ok"))
+    assert [result.tool_result for result in found(entries, ToolResultContent)] == ["paid"] * (tries - 1)
+
+
+async def test_an_async_tool_that_its_decorator_began_too_late_is_in_doubt() -> None:
+    gate, begun = threading.Event(), list[int]()
+
+    def slowed(function: Any) -> Any:
+        @functools.wraps(function)
+        def call() -> Any:
+            gate.wait(10)
+            return function()
+
+        return call
+
+    @gesta.tool(effect="once", timeout_s=0.05)
+    @slowed
+    async def pay() -> str:
+        """Pay."""
+        begun.append(1)
+        return "paid"
+
+    agent = acting(gesta.call("pay"), "ok", tools=[pay])
+    async with gesta.open() as record:
+        outcome = await record.run(agent, "go", session="s")
+        assert waits(outcome) == ["doubt"]
+        gate.set()
+        while not await record.store.inbox(outcome.run):
+            await checkpoint()
+        outcome = await record.resume("s", agent)
+        assert (waits(outcome), begun) == (["doubt"], [])
+        await record.resolve(outcome.waiting[0], "retry", by="Ada")
+        assert (await record.resume("s", agent)).answer == "ok"
+    assert begun == [1]
 
 
 async def test_a_message_may_take_the_place_of_a_turn_that_is_at_work() -> None:

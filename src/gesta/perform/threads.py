@@ -16,6 +16,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import CancelledError
 from contextlib import suppress
 from contextvars import Context, ContextVar, copy_context
+from inspect import isawaitable, iscoroutine
 from threading import Lock, Thread
 from typing import Any
 from weakref import WeakValueDictionary, finalize
@@ -208,11 +209,11 @@ class ThreadCall:
     def leave(self) -> Returned | None:
         """Stop waiting. Return the result of the function, or `None` if it still runs.
 
-        If it still runs, its result is passed to `late` when it ends.
+        If it still runs, its result is passed to `late` when it ends. An awaitable is no result: its end is not known.
         """
         with self._lock:
-            self.left = True
-            return self._returned
+            self.left, returned = True, self._returned
+            return None if returned is not None and isawaitable(returned.value) else returned
 
     def gave(self, failure: BaseException) -> bool:
         """Return whether this exception object was raised by the function in the thread."""
@@ -259,6 +260,13 @@ def _meant(failure: BaseException) -> bool:
     if isinstance(failure, get_cancelled_exc_class()):
         return not strayed(failure)
     return isinstance(failure, KeyboardInterrupt)
+
+
+def unawaited(value: Any) -> bool:
+    """Return whether a value is an awaitable, which nobody will await. A coroutine is closed, so that it never runs."""
+    if iscoroutine(value):
+        value.close()
+    return isawaitable(value)
 
 
 def outside_of_loops() -> Context:

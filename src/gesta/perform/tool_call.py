@@ -38,6 +38,7 @@ from gesta.perform.threads import (
     caught,
     mark_of,
     runs_subprocess,
+    unawaited,
     unless_stale,
     works,
 )
@@ -381,6 +382,8 @@ async def _give_up(live: LiveRun, work: ReadyCall, trial: Trial, thread: ThreadC
 
 def _late_result(live: LiveRun, work: ReadyCall, attempt: Entry, returned: Returned) -> None:
     """Send the result of a call to the inbox, because nobody waits for it any more. Runs in the thread of the call."""
+    if unawaited(returned.value):  # an async function under a decorator that is not async
+        returned = Returned(failure=InDoubt(f"{work.tool.name} returned an awaitable when nobody waited any more"))
     content: Content = _outcome(work, attempt.seq, returned, over=True)
     assert isinstance(attempt.content, AttemptContent)
     live.host.save(late(live.log.run, attempt.seq, attempt.content.key, content))

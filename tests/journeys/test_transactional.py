@@ -1,5 +1,6 @@
 """A transactional tool's effect, attempt and result are one commit: at no crash is one of them there without the others."""
 
+import functools
 import signal
 import sqlite3
 import subprocess
@@ -115,6 +116,28 @@ async def test_sql_is_for_transactional_tools_alone() -> None:
         outcome = await record.run(desk(gesta.call("peek"), "Fine.", tools=(peek,)), "Go.", session="s")
         (told,) = await results(record, outcome.run)
         assert "effect='transactional'" in str(told)
+
+
+async def test_a_transactional_tool_that_a_decorator_hides_to_be_async_does_nothing_and_says_so() -> None:
+    def plain(function: Any) -> Any:
+        @functools.wraps(function)
+        def call(context: gesta.Context) -> Any:
+            context.sql("CREATE TABLE kept(n)")
+            return function(context)
+
+        return call
+
+    @gesta.tool(effect="transactional")
+    @plain
+    async def later(context: gesta.Context) -> str:
+        """Wait."""
+        return "done"
+
+    async with gesta.open() as record:
+        agent = desk(gesta.call("later"), gesta.call("later"), "Fine.", tools=(later,))
+        outcome = await record.run(agent, "Go.", session="s")
+        said = "TypeError: later is transactional, and what it returned would have to be awaited"
+        assert await results(record, outcome.run) == [said, said]  # the table was not kept
 
 
 def test_a_transactional_tool_is_a_plain_function() -> None:

@@ -4,7 +4,7 @@ import inspect
 import json
 import logging
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
@@ -175,6 +175,14 @@ def untyped(city) -> str:
 def starred(*cities: str) -> None: ...
 
 
+def one_by_one(cities: int) -> Iterator[int]:
+    yield cities
+
+
+async def some_time(start: int, cities: int) -> AsyncIterator[int]:
+    yield start + cities
+
+
 @pytest.mark.parametrize(
     ("make", "told"),
     [
@@ -216,6 +224,8 @@ def starred(*cities: str) -> None: ...
             "on_doubt is 'aks', expected one of 'ask', 'tell'. Did you mean 'ask'?",
         ),
         (lambda: gesta.tool(lambda city: city, name="city"), "parameter 'city' has no type to tell a model."),
+        (lambda: gesta.tool(one_by_one), "Tool 'one_by_one' has a `yield`, so a call of it begins nothing."),
+        (lambda: gesta.tool(partial(some_time, 3)), "Tool 'some_time' has a `yield`, so a call of it begins nothing."),
         (lambda: gesta.tool(len), "Tool 'len': <built-in function len> shows no parameters"),
         (lambda: gesta.tool(gesta.tool(Shop().stock)), "tool() takes a function, not Tool('stock', effect='once')."),
         (lambda: gesta.tool(3), "tool() takes a function, not 3."),  # type: ignore[call-overload]

@@ -39,6 +39,7 @@ G = TypeVar("G", bound=Callable[..., Any])
 
 Effect = Literal["pure", "idempotent", "once", "transactional"]
 OnDoubt = Literal["ask", "tell"]
+YIELDING = (inspect.isgeneratorfunction, inspect.isasyncgenfunction)
 FLAT = ("string", "integer", "number", "boolean", "null")
 """JSON types whose values have no members."""
 
@@ -140,6 +141,8 @@ class Tool(Struct, Generic[F], frozen=True, kw_only=True, eq=False, dict=True):
         if self.effect == "transactional" and not self.threaded:
             found = f"Tool {self.name!r} is transactional and async"
             raise BadTool(f"{found}; expected a plain function: it runs in a commit.")
+        if any(yields(each) for each in unwrapped(self.function) for yields in YIELDING):
+            raise BadTool(f"Tool {self.name!r} has a `yield`, so a call of it begins nothing. Return what it yields.")
         if self.server is not None and self.rules is None:
             rules = {rule: getattr(self, rule) for rule in UNSAID}
             force_setattr(self, "rules", {rule: value for rule, value in rules.items() if value != UNSAID[rule]})

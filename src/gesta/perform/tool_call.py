@@ -233,6 +233,8 @@ async def _transact(work: ReadyCall, live: LiveRun) -> None:
         try:
             told = dict.fromkeys(tool.context_names, context)
             returned = Returned(tool.function(**tool.arguments(call.final_args), **told))
+            if unawaited(returned.value):
+                raise TypeError(f"{tool.name} is transactional, and what it returned would have to be awaited")
             sql.check()
         except BaseException as failure:  # noqa: BLE001 - nothing of it is kept, and it is the model's to read
             returned = Returned(failure=failure)

@@ -135,6 +135,31 @@ async def test_an_idempotency_key_that_is_too_old_is_not_used_again() -> None:
         assert (waits(outcome), len(tries)) == (["doubt"], 1)
 
 
+async def test_an_idempotency_key_that_grew_too_old_while_its_call_waited_for_a_thread_is_not_used_again() -> None:
+    now, tries = [datetime(2026, 1, 1, tzinfo=UTC)], []
+
+    @gesta.tool(effect="idempotent", key_s=60)
+    def pay() -> str:
+        """Pay."""
+        tries.append(1)
+        raise gesta.InDoubt
+
+    async with gesta.open() as record, anyio.create_task_group() as group:
+        record.turns.clock = lambda: now[0]
+        first = acting(gesta.call("pay"), "ok", tools=[pay], policy=gesta.Policy(attempts=1))
+        assert waits(await record.run(first, "go", session="s")) == ["doubt"]
+        slots = [outlive.ThreadSlot() for _ in range(outlive.THREADS)]
+        assert all(slot.free() for slot in slots)
+        group.start_soon(record.resume, "s", acting("ok", tools=[pay]))
+        for _ in range(100):
+            await checkpoint()
+        now[0] += timedelta(seconds=61)
+        for slot in slots:
+            slot.leave()
+    assert tries == [1]
+    assert all(outlive.ThreadSlot().free() for _ in range(outlive.THREADS))  # the call left its own
+
+
 async def test_an_idempotency_key_that_is_remembered_for_ever_is_used_again() -> None:
     now, keys = [datetime(2026, 1, 1, tzinfo=UTC)], []
 

@@ -72,11 +72,12 @@ async def use(agent: Agent, move: Use, live: LiveRun) -> None:
     alone: list[ReadyCall] = []
     beside: list[ReadyCall] = []
     for call in move.run:
-        if not _key_expired(agent, call, live):
-            work = _work(agent, call)
+        if not _key_expired(work := _work(agent, call), live):
             (alone if work.tool.effect == "transactional" else beside).append(work)
     for work in alone:
         await _transact(work, live)
+    if alone:  # that may have taken long
+        beside = [work for work in beside if not _key_expired(work, live)]
     beside = await _with_slots(beside, live)
     if beside:
         await _try_all(beside, live)
@@ -92,20 +93,23 @@ def _work(agent: Agent, call: OpenCall) -> ReadyCall:
     return ReadyCall(call, tool, bound_s, effect, call.again, resumed=last is not None and last.doubt == ASKS)
 
 
-def _key_expired(agent: Agent, call: OpenCall, live: LiveRun) -> bool:
+def _key_expired(work: ReadyCall, live: LiveRun) -> bool:
     """Return whether a call's idempotency key is too old for another attempt: the service may have forgotten it.
 
-    If so, write a `fault` entry. An attempt after that entry has a new key: it is made only if the call is settled.
+    If so, release its thread and write a `fault` entry. An attempt after that entry has a new key: it is made only if
+    the call is settled.
     """
+    tool, call = work.tool, work.call
     last = call.last
     asked = last is not None and last.doubt == ASKS and not call.again  # before it acted, so the key was not used yet
     if last is None or call.first_at is None or last.renewed or asked:
         return False
-    tool = agent.tool(call.name)
-    if tool is None or tool.agent is not None or effect_of(tool, last) != "idempotent":  # a child run has no such age
+    if tool.agent is not None or effect_of(tool, last) != "idempotent":  # a child run has no such age
         return False
     if (live.clock() - call.first_at).total_seconds() < tool.key_s:
         return False
+    if work.slot is not None:
+        work.slot.leave()
     error = Error(type=KEY_EXPIRED, message=f"the idempotency key is older than {tool.key_s:g} s (`key_s`)")
     live.write(FaultContent(of=last.seq, error=error), last.seq)
     return True
@@ -114,8 +118,9 @@ def _key_expired(agent: Agent, call: OpenCall, live: LiveRun) -> bool:
 async def _with_slots(works_: Sequence[ReadyCall], live: LiveRun) -> list[ReadyCall]:
     """Reserve a thread for each call that needs one, and return the calls that can be made now.
 
-    The other calls are left for a later move. If no call can be made now, wait for one thread. Raises TurnLeft if the
-    turn is asked to stop during the wait.
+    The other calls are left for a later move. If no call can be made now, wait for one thread, and return the first
+    call, unless its idempotency key grew too old meanwhile. Raises TurnLeft if the turn is asked to stop during the
+    wait.
     """
     ready: list[ReadyCall] = []
     for work in works_:
@@ -130,7 +135,8 @@ async def _with_slots(works_: Sequence[ReadyCall], live: LiveRun) -> list[ReadyC
     with live.stop.breaking():
         await slot.wait()
     live.stop.check()
-    return [msgspec.structs.replace(works_[0], slot=slot)]
+    work = msgspec.structs.replace(works_[0], slot=slot)
+    return [] if _key_expired(work, live) else [work]
 
 
 async def _try_all(works_: Sequence[ReadyCall], live: LiveRun) -> None:

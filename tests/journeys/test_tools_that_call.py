@@ -85,7 +85,19 @@ async def asks_in_finally(_: gesta.Context) -> None:
         raise NeedsAnswer({"size": ToolQuestion("Which size?")})
 
 
-@pytest.mark.parametrize("end", [ends_in_finally, ends_after_other_code, ends_beside, asks_in_finally])
+async def asks_because_of_it(_: gesta.Context) -> None:
+    lost: TimeoutError | None = None
+    try:
+        raise TimeoutError("no answer of the bank")
+    except TimeoutError as error:
+        lost = error
+    raise NeedsAnswer({"size": ToolQuestion("Which size?")}) from lost
+
+
+ENDS = [ends_in_finally, ends_after_other_code, ends_beside, asks_in_finally, asks_because_of_it]
+
+
+@pytest.mark.parametrize("end", ENDS)
 async def test_a_doubt_is_not_hidden_by_a_wait_that_follows_it(end: Any) -> None:
     paid = list[int]()
 

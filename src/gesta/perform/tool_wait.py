@@ -32,14 +32,18 @@ def doubt_behind(raised: BaseException, tool: Tool) -> BaseException | None:
     Return `None` if there is no such exception.
 
     Such an exception was raised beside the other one, in a group. Or it was being handled when the other one was
-    raised, as in a `finally`. A `once` tool that was broken off because its turn was left is in doubt too.
+    raised, as in a `finally`. Or the tool named it as the cause, as in `raise NeedsAnswer() from error`. A `once` tool
+    that was broken off because its turn was left is in doubt too.
     """
     if tool.effect not in EFFECTS:
         return None
     stopped = get_cancelled_exc_class()
-    left = [raised]
+    left, met = [raised], set[int]()
     while left:
         each = left.pop()
+        if id(each) in met:
+            continue
+        met.add(id(each))
         if isinstance(each, BaseExceptionGroup):
             left += each.exceptions
         elif isinstance(each, TurnLeft):
@@ -48,8 +52,8 @@ def doubt_behind(raised: BaseException, tool: Tool) -> BaseException | None:
             not isinstance(each, Waits | stopped | GestaError) and in_doubt(each, tool.certain)
         ):
             return each
-        if each.__context__ is not None:
-            left.append(each.__context__)
+        cause = each.__cause__ if not isinstance(each, ChildWaits | GestaError) else None  # theirs is a failed write
+        left += [one for one in (each.__context__, cause) if one is not None]
     return None
 
 

@@ -232,7 +232,8 @@ class Worker:
         again, seen = self._again.get(row.run), self._seen.get(row.run)
         if again is not None:
             return again.due(now)
-        if seen is None and not (await self._record.state(row.run)).open:
+        idle = seen is None and not (await self._record.state(row.run)).open
+        if idle and not await self._record.store.inbox(row.run):  # else a message may wait for its turn
             self._seen[row.run] = seen = Seen((row.head, row.last_at), open=False, due=None)
         if seen is None or seen.last != (row.head, row.last_at) or (seen.due is not None and seen.due <= now):
             return True

@@ -1,7 +1,7 @@
 """Turns as a user drives them: approvals, doubts, limits, faults, cancelling, streams, several messages."""
 
 import zlib
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
@@ -13,6 +13,7 @@ import pytest
 from tests.threads import Held
 
 import gesta
+from gesta.address import Record, bind
 from gesta.entry import Entry
 from gesta.errors import RunHeld, TurnOpen
 from gesta.kinds import (
@@ -25,7 +26,8 @@ from gesta.kinds import (
     ToolResultContent,
 )
 from gesta.models.scripted import Keyless, spoken
-from gesta.store import Lease
+from gesta.store import Lease, Letter
+from gesta.stores.memory import MemoryStore
 
 QUICK = gesta.Policy(retry=gesta.Retry(first_wait_s=0.0))
 
@@ -359,6 +361,52 @@ async def test_a_signal_that_comes_after_the_turn_ended_does_not_cancel_the_next
         first = await record.run(agent, "a", session="s")
         await record.send(first.run, SignalContent(name="cancel", by="eva"), key="c")
         assert (await record.run(agent, "b", session="s")).answer == "two"
+
+
+async def test_a_message_that_is_queued_behind_a_cancelled_turn_waits_for_its_own_agent() -> None:
+    model = gesta.scripted(gesta.call("pay", cents=1), "Both are paid.")
+    agent = gesta.Agent("clerk", model=model, tools=[pay])
+    async with gesta.open() as record:
+        first = await record.run(agent, "Pay one.", session="s", key="one")
+        assert (await record.run(agent, "Pay two.", session="s", key="two")).queued
+        ended = await record.cancel(first.waiting[0], by="eva")
+        assert (ended and ended.reason, (await record.state("s")).began) == ("cancelled", [1])
+        second = await record.resume("s", agent)
+        assert (second.answer, second.turn) == ("Both are paid.", (await record.state("s")).began[1])
+        assert (await record.run(agent, "Pay two.", session="s", key="two")).turn == second.turn
+
+
+class Meanwhile(MemoryStore):
+    """A store in which something happens when a cancellation has come, or just before it comes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.before: Callable[[], Awaitable[Any]] | None = None
+        self.after: Callable[[], Awaitable[Any]] | None = None
+
+    async def send(self, letter: Letter) -> bool:
+        cancels = letter.key.startswith("cancel")
+        if cancels and self.before is not None:
+            await self.before()
+        sent = await super().send(letter)
+        if cancels and self.after is not None:
+            await self.after()
+        return sent
+
+
+async def test_a_cancellation_that_a_worker_carries_out_first_does_not_touch_the_next_turn() -> None:
+    store = Meanwhile()
+    record = Record(store, bind)
+    model = gesta.scripted(gesta.call("pay", cents=1), gesta.call("pay", cents=2), "Two is paid.")
+    agent = gesta.Agent("clerk", model=model, tools=[pay])
+    first = await record.run(agent, "Pay one.", session="s", key="one")
+    assert (await record.run(agent, "Pay two.", session="s", key="two")).queued
+    store.after = partial(record.resume, "s", agent)
+    assert await record.cancel(first.waiting[0], by="eva") is None
+    (waiting,) = await record.waiting("s")
+    assert (waiting.what, waiting.args) == ("approval", {"cents": 2})
+    await record.approve(waiting, by="eva")
+    assert (await record.resume("s", agent)).answer == "Two is paid."
 
 
 async def test_a_listener_that_leaves_early_does_not_break_the_turn_off() -> None:

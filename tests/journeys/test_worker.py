@@ -363,3 +363,23 @@ def test_one_who_only_reads_reads_the_file_that_took_the_place_of_the_one_that_w
         assert reader.find("s").session == "s", "what is open can still be read"
         other.rename(path)
         assert [each.name for each in reader.sessions()] == ["new"]
+
+
+@pytest.mark.parametrize("started", ["before", "after"])
+async def test_a_message_that_is_queued_behind_a_cancelled_turn_is_answered_by_a_worker(started: str) -> None:
+    @gesta.tool(effect="once", approval=True)
+    async def pay() -> str:
+        """Pay."""
+        return "paid"
+
+    agent = gesta.Agent("clerk", model=gesta.scripted(gesta.call("pay"), "You are welcome."), tools=[pay])
+    async with gesta.open() as record:
+        worker, told = Worker(record, [agent]), list[gesta.Outcome]()
+        first = await record.run(agent, "Pay.", session="s")
+        assert (await record.run(agent, "Thank you.", session="s")).queued
+        if started == "before":
+            await worker.look(lambda _outcome: None)
+        assert await record.cancel(first.run, by="eva") is not None
+        assert await worker.look(told.append) == 1
+        assert [each.answer for each in told] == ["You are welcome."]
+        assert await worker.look(told.append) == 0

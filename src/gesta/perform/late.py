@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from gesta.codec.rows import decode_content, encode_content
 from gesta.entry import Entry
+from gesta.errors import GestaError
 from gesta.kinds import (
     AnswerContent,
     ApprovalContent,
@@ -71,6 +72,21 @@ async def send(letter: Letter, store: Store) -> None:
     unbegun = isinstance(content, FaultContent) and content.error.type == UNSTARTED
     if not unbegun or await attempt_of(letter, store) is not None:
         await store.send(letter)
+
+
+async def send_all(letters: list[Letter], run: str, store: Store) -> None:
+    """Send letters to their runs' inboxes, those of `run` first, until one cannot be sent. Remove those that were sent.
+
+    Args:
+        letters: the letters of attempts, see `late`. The list may grow meanwhile.
+    """
+    for letter in sorted(letters, key=lambda each: each.run != run):
+        try:
+            await send(letter, store)
+        except GestaError:
+            return
+        if letter in letters:
+            letters.remove(letter)
 
 
 async def attempt_of(letter: Letter, store: Store) -> Entry | None:

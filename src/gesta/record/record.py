@@ -189,7 +189,7 @@ class Record(Inbox):
     ) -> Outcome[T]:
         """Continue the open turn of a run, and return its outcome.
 
-        Without an open turn, return the outcome of the last turn.
+        Without an open turn, run those of messages in the inbox, and return the outcome of the last turn.
 
         Args:
             run: id of the run, a unique prefix of it, a session, or `last`.
@@ -220,7 +220,8 @@ class Record(Inbox):
     async def cancel(self, waiting: Waiting | str, *, by: str, reason: str | None = None) -> Outcome | None:
         """End the open turn of a run with the reason `cancelled`, and return its outcome.
 
-        Return `None` if another process is writing the run. That process ends the turn at its next step.
+        Return `None` if another process is writing the run, which ends the turn at its next step, or has begun the
+        next turn. A message that waits in the inbox is left there: whoever goes on with the run begins its turn.
 
         Args:
             waiting: an element of `outcome.waiting`; or the run: its id, a unique prefix of it, a session, or `last`.
@@ -238,7 +239,8 @@ class Record(Inbox):
         await check_home(self.store, row.run, state)
         await self.send(row.run, SignalContent(name="cancel", by=by, reason=reason), key=f"cancel-{state.turn.begin}")
         try:
-            return await self.turns.resume(Agent(row.name, Unasked()), row.run, by=by)
+            ended = await self.turns.resume(Agent(row.name, Unasked()), row.run, by=by, only=state.turn.begin)
+            return ended if ended.turn == state.turn.begin else None
         except RunHeld:
             return None
 

@@ -27,7 +27,7 @@ from gesta.log.journal import Clock, Journal, Log, letters, open_root
 from gesta.loop import outcome_of, take_in, taken, wake
 from gesta.perform.checks import guarded
 from gesta.perform.execution import Kept, LiveRun, Task, Terms, TurnCaller, folded
-from gesta.perform.late import send
+from gesta.perform.late import send_all
 from gesta.perform.move import perform
 from gesta.perform.sources import Sources
 from gesta.perform.stop import Stop, TurnLeft, attended
@@ -96,11 +96,14 @@ class Turns:
         given = (broadcast or self.broadcast(run), opening.deps, opening.trace, opening.guards)
         return await self._leaving(agent, lambda told: self._take(agent, run, opening, told), given, above)
 
-    async def resume(self, agent: Agent[Any], run: str, *, by: str | None = None, deps: Any = None) -> Outcome:
-        """Continue the open turn of a run, or return the outcome of the last turn. Raises NoRun if there is no turn.
+    async def resume(
+        self, agent: Agent[Any], run: str, *, by: str | None = None, deps: Any = None, only: int = 0
+    ) -> Outcome:
+        """Continue the open turn of a run, or run the turns of messages in the inbox. Return the last turn's outcome.
 
         `by` names the person who resumes. Without a name, a turn in which too many processes died continues to wait.
-        The tools of the turn get `deps` as `Context.deps`.
+        The tools get `deps` as `Context.deps`. With `only`, the seq of a `begin`, nothing but that turn is continued.
+        Raises NoRun if there is no turn.
         """
         bound = self.bind(agent)
 
@@ -110,11 +113,13 @@ class Turns:
             async with self.held(run, bound, told) as live:
                 if live.state.turn is None:
                     raise NoRun(run)
-                if not live.state.open:
-                    return outcome_of(live.log.run, live.state)
+                if not live.state.open or only not in (0, live.state.turn.begin):
+                    waits = None if only else await self._serve(bound, live)
+                    return waits if waits is not None else outcome_of(live.log.run, live.state)
                 check_here(live.log.run, live.state, self.store)
                 wake(bound, live, by)
-                return await self._served(bound, live, await self._advance(bound, live))
+                ended = await self._advance(bound, live)
+                return ended if only else await self._served(bound, live, ended)
 
         return await self._leaving(bound, go_on, (self.broadcast(run), deps, None, ()))
 
@@ -249,6 +254,8 @@ class Turns:
             opened = live.state.opened
             if opened is None or not is_message(letter) or not isinstance(content, UserContent):
                 continue
+            check_here(live.log.run, live.state, self.store)
+            await take_in(live)  # what came before this turn begins is about the turn before
             name, session, key = opened.name, opened.session, message_key(letter)
             await self.begin(agent, Opening(name=name, session=session, content=content, key=key, letter=letter), live)
             ended = await self._advance(agent, live, new=True)
@@ -388,13 +395,6 @@ class Turns:
     async def _save(self, run: str, results: Sequence[Letter]) -> None:
         """Send `results`, and results that failed to be sent before, to their runs' inboxes, those of `run` first."""
         self._unsaved += results
-        if not self._unsaved:
-            return
-        with shielded():
-            for letter in sorted(self._unsaved, key=lambda each: each.run != run):
-                try:
-                    await send(letter, self.store)
-                except GestaError:
-                    return
-                if letter in self._unsaved:
-                    self._unsaved.remove(letter)
+        if self._unsaved:
+            with shielded():
+                await send_all(self._unsaved, run, self.store)

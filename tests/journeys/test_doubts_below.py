@@ -345,6 +345,34 @@ async def test_a_step_under_another_name_needs_a_person_also_after_the_first_pay
     assert paid == [5]
 
 
+async def test_a_step_does_not_pay_while_a_payment_is_in_doubt_that_the_program_broke_off() -> None:
+    paid, paying = list[int](), anyio.Event()
+
+    @gesta.tool(effect="once")
+    async def pay(cents: int) -> str:
+        """Pay."""
+        paid.append(cents)
+        if len(paid) == 1:
+            paying.set()
+            await anyio.sleep_forever()
+        return "paid"
+
+    async def program(verbs: gesta.Verbs, task: str) -> str:
+        async with anyio.create_task_group() as group:
+            group.start_soon(verbs.call, payer(pay), task, "slow bank")
+            await paying.wait()
+            group.cancel_scope.cancel()
+        return (await verbs.call(payer(pay), task, "quick bank")).text
+
+    agent = gesta.Agent("desk", program=program)
+    async with gesta.open(grace_s=0) as record:
+        outcome = await record.run(agent, "pay", session="s")
+        assert (stands(outcome), paid) == ([("approval", "pay")], [5])
+        await record.approve(outcome.waiting[0], by="ann")
+        assert (await record.resume("s", agent)).doubts == ("pay",)
+    assert paid == [5, 5]
+
+
 async def test_a_step_that_the_program_reaches_is_no_doubt_for_the_steps_beside_it() -> None:
     pay, paid = purse()
     async with gesta.open() as record:

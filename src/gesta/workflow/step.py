@@ -51,6 +51,8 @@ class ProgramTurn:
         self.sources: tuple[Cause, ...] = ()
         """Causes of the answer, if the program declared any. If empty, the last step is the cause of the answer."""
         self._used: set[str] = set()
+        self._broken: set[str] = set()
+        """Names of the steps that this pass broke off, for example by a timeout of the program's own."""
         self._left = False
         """Whether the program is being stopped because its turn waits."""
         self._busy = self._resting = 0
@@ -108,6 +110,9 @@ class ProgramTurn:
         except GestaError:  # the turn stays open: let other running steps end and be recorded
             await self._rest()
             raise
+        except BaseException:
+            self._broken.add(name)
+            raise
         finally:
             self._busy -= 1
             self._tasks.discard(task)
@@ -123,15 +128,17 @@ class ProgramTurn:
         return self.live.state.steps.named[name]
 
     async def unreached(self) -> tuple[str, ...]:
-        """Return the keys of the tasks of open steps that this pass of the program has not reached.
+        """Return the keys of the tasks of open steps that this pass of the program has not reached, or has broken off.
 
-        Its code may have changed since, so that it never does. Another step may then make a call of theirs again.
+        Its code may have changed since, so that it never reaches them. Another step may then make a call of theirs
+        again.
         """
         steps = self.live.state.steps.open
-        if all(step.name in self._used for step in steps.values()):
+        if not self._broken and all(step.name in self._used for step in steps.values()):
             return ()
         await checkpoint()  # tasks started at the same time may not have reached a step yet
-        return tuple(f"{self.live.log.run}.{step.begin}" for step in steps.values() if step.name not in self._used)
+        reached = self._used - self._broken
+        return tuple(f"{self.live.log.run}.{step.begin}" for step in steps.values() if step.name not in reached)
 
     async def allowance(self) -> dict[str, Any] | None:
         """Return the bounds of what a child run may spend, such as its tokens; `None` if there is no budget.

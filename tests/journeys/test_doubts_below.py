@@ -373,6 +373,69 @@ async def test_a_step_does_not_pay_while_a_payment_is_in_doubt_that_the_program_
     assert paid == [5, 5]
 
 
+async def pays_twice(context: gesta.Context, pay: gesta.Tool) -> None:
+    for name in ("slow bank", "quick bank"):
+        await context.call(payer(pay, name), "pay")
+
+
+@pytest.mark.parametrize("called_by", ["a tool", "a hook"])
+async def test_of_two_agents_that_one_tool_or_hook_calls_the_second_knows_what_the_first_left_in_doubt(
+    called_by: str,
+) -> None:
+    pay, paid = purse("tell")
+
+    @gesta.tool(effect="once")
+    async def settle(context: gesta.Context) -> str:
+        """Have both bills paid."""
+        await pays_twice(context, pay)
+        return "settled"
+
+    async def judge(_message: str, context: gesta.Context) -> None:
+        await pays_twice(context, pay)
+
+    if called_by == "a tool":
+        agent = gesta.Agent("desk", model=gesta.scripted(gesta.call("settle"), "Done."), tools=[settle])
+    else:
+        agent = gesta.Agent("desk", model=gesta.scripted("Done."), hooks=Hooks(message=judge))
+    async with gesta.open() as record:
+        outcome = await record.run(agent, "settle", session="s")
+        assert (stands(outcome), paid) == ([("approval", "pay")], [5])
+        await record.approve(outcome.waiting[0], by="ann")
+        assert (await record.resume("s", agent)).answer == "Done."
+    assert paid == [5, 5]
+
+
+async def test_a_payment_that_a_tool_broke_off_is_a_doubt_for_the_agent_that_it_calls_next() -> None:
+    paid, paying = list[int](), anyio.Event()
+
+    @gesta.tool(effect="once")
+    async def pay(cents: int) -> str:
+        """Pay."""
+        paid.append(cents)
+        if len(paid) == 1:
+            paying.set()
+            await anyio.sleep_forever()
+        return "paid"
+
+    @gesta.tool(effect="once")
+    async def settle(context: gesta.Context) -> str:
+        """Have a bill paid by the bank that is quick."""
+
+        async def slow() -> None:
+            await context.call(payer(pay, "slow bank"), "pay")
+
+        async with anyio.create_task_group() as group:
+            group.start_soon(slow)
+            await paying.wait()
+            group.cancel_scope.cancel()
+        return str((await context.call(payer(pay, "quick bank"), "pay")).answer)
+
+    agent = gesta.Agent("desk", model=gesta.scripted(gesta.call("settle"), "Done."), tools=[settle])
+    async with gesta.open(grace_s=0) as record:
+        outcome = await record.run(agent, "settle", session="s")
+        assert (stands(outcome), paid) == ([("approval", "pay")], [5])
+
+
 async def test_a_step_that_the_program_reaches_is_no_doubt_for_the_steps_beside_it() -> None:
     pay, paid = purse()
     async with gesta.open() as record:

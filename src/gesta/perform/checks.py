@@ -214,7 +214,7 @@ async def _judged(live: LiveRun, child: str, of: int, children: Children, agent:
     name = child if children.begun == 1 else f"{child}.{children.begun}"
     live = live.inside(live.log)
     live.guards = ()  # else the hook would be asked about the tools of its own judge
-    ended = await hand_over(live, agent, ChildTask(name, f"{live.log.run}.{child}", input, child, of))
+    ended = await hand_over(live, agent, ChildTask(name, f"{live.log.run}.{child}", input, child, of, children))
     assert ended.end is not None
     children.ends.append((ended.run, ended.end))
     children.doubts.update(ended.doubts)

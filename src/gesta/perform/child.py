@@ -53,6 +53,8 @@ class Children(Struct):
     """Names of the child runs that have not ended yet."""
     doubts: set[str] = field(default_factory=set)
     """Names of tools that the ended child runs called. Nobody knows whether these tools had their effect."""
+    broken: bool = False
+    """Whether the tool has broken off a call of an agent, for example by a timeout of its own."""
 
 
 class ChildWaits(BaseException):
@@ -192,7 +194,7 @@ async def _call_agent(live: LiveRun, trial: Trial, part: str, agent: Agent, inpu
     part = part or str(await _child_number(live, trial, agent, input))
     children.begun += part.isdecimal()
     name = child_name(call) if part == "1" else f"{child_name(call)}.{part}"
-    handed = ChildTask(name, f"{live.log.run}.{call.seq}", input, call.name, attempt)
+    handed = ChildTask(name, f"{live.log.run}.{call.seq}", input, call.name, attempt, children)
     refuse_deep(live, attempt)
     children.at_work.append(name)
     ended = await hand_over(live, agent, handed)
@@ -278,6 +280,8 @@ class ChildTask(Struct, frozen=True):
     """Name of the tool, or of another part of the run such as a hook, that passes the task on."""
     cause: int
     """Seq of the entry that the task was made from."""
+    beside: Children = field(default_factory=Children)
+    """The child runs of the same tool or hook."""
 
 
 async def hand_over(live: LiveRun, agent: Agent, task: ChildTask) -> Outcome:
@@ -305,12 +309,17 @@ async def hand_over(live: LiveRun, agent: Agent, task: ChildTask) -> Outcome:
         cause=(live.log.run, edge),
         source=source,
         allowance=allowance,
+        left=(task.key,) if task.beside.broken else (),
+        doubts=tuple(task.beside.doubts),
     )
     failed: GestaError | None = None
     try:
         ended = await live.host.child(agent, handed, live)
     except (RecordError, RunError) as failure:  # the child's turn is still open, so the model gets no result yet
         failed = failure
+    except BaseException:
+        task.beside.broken = True
+        raise
     if failed is not None:  # outside of `except`, so that its context is what the tool was handling, see `doubt_behind`
         raise ChildWaits(await live.host.child_run(task.child, live), message_of(failed)) from failed
     if ended.end is None:

@@ -83,7 +83,10 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
     thread: bool = False
     """Whether the child run takes several turns, one after the other."""
     left: tuple[str, ...] = ()
-    """Keys of the tasks of open steps that the calling program has not reached since it was started again."""
+    """Keys of the tasks of open steps that the calling program has not reached since it was started again, or whose
+    calls the caller broke off."""
+    doubts: tuple[str, ...] = ()
+    """Names of tools that earlier agents of the same tool or hook left in doubt. No entry of the run names them yet."""
 
 
 class Host(Protocol):

@@ -282,7 +282,7 @@ class Turns:
             allowance=task.allowance,
             base=await base_below(task.name, live),
             depth=opened.depth + 1,
-            doubts=sorted({*live.state.doubts(), *left}) or None,
+            doubts=sorted({*live.state.doubts(), *left, *task.doubts}) or None,
             by=live.by,
             deps=live.deps,
             trace=live.span(turn.begin) if turn is not None else None,

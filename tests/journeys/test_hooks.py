@@ -1,5 +1,6 @@
 """Hooks refuse, change and ask; each of that is an entry, and what is sent is what is on record."""
 
+import asyncio
 from collections.abc import Sequence
 from typing import Any
 
@@ -294,6 +295,13 @@ async def slow(*_: Any) -> None:
     await anyio.sleep_forever()
 
 
+async def cancelled(*_: Any) -> None:
+    """Wait for what somebody else has cancelled: a request of a client that was closed, for example."""
+    found = asyncio.get_running_loop().create_future()
+    found.cancel()
+    await found
+
+
 @pytest.mark.parametrize(
     ("hook", "said"),
     [
@@ -301,8 +309,9 @@ async def slow(*_: Any) -> None:
         (lambda *_: "no", "<lambda>: TypeError: it returned 'no', expected None, Refuse"),
         (lambda *_: Change(5), "<lambda>: TypeError: it changed the "),
         (slow, "slow: TimeoutError: "),
+        (cancelled, "cancelled: CancelledError: "),
     ],
-    ids=["raises", "nonsense", "type", "hangs"],
+    ids=["raises", "nonsense", "type", "hangs", "awaits what was cancelled"],
 )
 @pytest.mark.parametrize("point", ["message", "request", "call", "answer"])
 async def test_a_hook_that_fails_ends_the_turn_and_what_it_was_to_check_is_not_done(

@@ -1,5 +1,6 @@
 """Instructions that a function makes: once in a turn, on record, never made again for what was sent."""
 
+from asyncio import CancelledError
 from typing import Any
 
 import anyio
@@ -38,7 +39,7 @@ class Rules:
     def __call__(self, context: gesta.Context) -> Any:
         self.contexts.append(context)
         given = self.texts[min(len(self.contexts), len(self.texts)) - 1]
-        if isinstance(given, Exception):
+        if isinstance(given, BaseException):
             raise given
         return given
 
@@ -117,7 +118,13 @@ async def test_tools_of_another_state_make_a_new_header_with_the_same_instructio
 
 
 @pytest.mark.parametrize(
-    ("given", "said"), [(ValueError("no such shop"), "ValueError: no such shop"), (7, "TypeError: ")], ids=str
+    ("given", "said"),
+    [
+        (ValueError("no such shop"), "ValueError: no such shop"),
+        (7, "TypeError: "),
+        (CancelledError(), "CancelledError"),
+    ],
+    ids=str,
 )
 async def test_a_function_that_fails_ends_the_turn_and_says_which(given: Any, said: str) -> None:
     rules, record = Rules(given, "Be brief."), record_of()

@@ -1,5 +1,6 @@
 """Turns as a user drives them: approvals, doubts, limits, faults, cancelling, streams, several messages."""
 
+import asyncio
 import zlib
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -119,6 +120,17 @@ async def test_a_provider_that_is_busy_is_asked_again_and_each_try_is_on_record(
     assert outcome.answer == "ok"
     assert [request.number for request in contents(entries, RequestContent)] == [1, 2, 3]
     assert [fault.error.http_status for fault in contents(entries, FaultContent)] == [503, 503]
+
+
+async def test_a_model_that_awaits_what_somebody_else_cancelled_fails_the_turn_and_cancels_nobody() -> None:
+    async def think(*_: Any) -> str:
+        found = asyncio.get_running_loop().create_future()
+        found.cancel()
+        return str(await found)
+
+    async with gesta.open() as record:
+        outcome = await record.run(gesta.Agent("desk", model=gesta.function(think)), "Go.")
+        assert (outcome.reason, outcome.error and outcome.error.type) == ("failed", "CancelledError")
 
 
 async def test_a_turn_fails_when_the_tries_are_used_up_and_the_next_turn_goes_on() -> None:

@@ -42,6 +42,7 @@ from gesta.kinds import CheckContent, CompactionContent, Error, FaultContent, Sy
 from gesta.perform.call_contents import plain, trace_of
 from gesta.perform.child import Children, ChildTask, ChildWaits, hand_over, turn_context
 from gesta.perform.execution import LiveRun
+from gesta.perform.threads import strayed
 from gesta.state.calls import HOOK, WAITS, OpenCall
 
 WRITTEN: dict[type[Verdict], Literal["refused", "changed", "again", "asked", "added"]] = {
@@ -170,7 +171,9 @@ async def _ask_hook(agent: Agent, live: LiveRun, asked: HookQuestion) -> Any:
         error = Error(type=WAITS, message=f"{hook_name(hook)} called an agent that waits: {why}")
         live.write(FaultContent(of=turn.begin, error=error, run=run), turn.begin, *children.ends)
         return UNASKED
-    except Exception as failure:  # noqa: BLE001 - how the turn ends
+    except BaseException as failure:
+        if not isinstance(failure, Exception) and not strayed(failure):
+            raise
         said = f"{hook_name(hook)}: {type(failure).__name__}: {message_of(failure)}"
         error = Error(type=HOOK, message=said, traceback=trace_of(failure))
         live.write(FaultContent(of=turn.begin, error=error), turn.begin, *children.ends)

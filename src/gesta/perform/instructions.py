@@ -14,6 +14,7 @@ from gesta.kinds import Error, FaultContent
 from gesta.perform.call_contents import trace_of
 from gesta.perform.child import turn_context
 from gesta.perform.execution import LiveRun
+from gesta.perform.threads import strayed
 from gesta.state.calls import UNMADE
 
 MADE_NONE = " made no instructions: "
@@ -32,7 +33,9 @@ async def instructed(agent: Agent, live: LiveRun) -> Agent | None:
         try:
             with anyio.fail_after(agent.policy.tool_timeout_s):
                 text = await instructions_text(agent.instructions, turn_context(live))
-        except Exception as failure:  # noqa: BLE001 - how the turn ends
+        except BaseException as failure:
+            if not isinstance(failure, Exception) and not strayed(failure):
+                raise
             live.write(FaultContent(of=turn.begin, error=_unmade(agent, failure)), turn.begin)
             return None
     if live.made is None or live.made[0] is not agent or live.made[1] != text:
@@ -40,7 +43,7 @@ async def instructed(agent: Agent, live: LiveRun) -> Agent | None:
     return live.made[2]
 
 
-def _unmade(agent: Agent, failure: Exception) -> Error:
+def _unmade(agent: Agent, failure: BaseException) -> Error:
     """Return the error to record if the function for the instructions failed."""
     assert not isinstance(agent.instructions, str)
     said, name = message_of(failure), type(failure).__name__

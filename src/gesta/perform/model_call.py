@@ -35,6 +35,7 @@ from gesta.perform.call_contents import checked_call, trace_of
 from gesta.perform.compaction import compact
 from gesta.perform.execution import LiveRun
 from gesta.perform.instructions import instructed
+from gesta.perform.threads import strayed
 from gesta.prompt import Reader
 from gesta.state.calls import LOST
 from gesta.text.redactor import SECRETS, Flow
@@ -98,7 +99,7 @@ async def ask(agent: Agent, live: LiveRun, *, smaller: bool = False) -> None:
     try:
         whole, reply = await _exchange(agent, live, request, coming)
     except BaseException as raised:
-        if not isinstance(raised, anyio.get_cancelled_exc_class() | KeyboardInterrupt):
+        if strayed(raised) or not isinstance(raised, anyio.get_cancelled_exc_class() | KeyboardInterrupt):
             _write_fault(agent, live, entry, raised, coming)
             return
         await _write_broken_off(live, coming)

@@ -162,6 +162,31 @@ async def test_a_doubt_below_outlives_the_settling_of_one_of_the_same_tool_above
     assert (stands(again), sorted(paid)) == ([("approval", "pay")], [1, 5])
 
 
+@pytest.mark.parametrize("now_calls", ["accountant", None], ids=["another agent", "no agent"])
+async def test_a_tool_that_was_changed_not_to_call_its_agent_again_knows_what_that_agent_left_in_doubt(
+    now_calls: str | None,
+) -> None:
+    pay, paid = purse()
+
+    def versioned_desk(calls: str | None, *script: Any) -> gesta.Agent:
+        @gesta.tool(effect="once")
+        async def settle(context: gesta.Context) -> str:
+            """Have a bill paid."""
+            return "by hand" if calls is None else str((await context.call(payer(pay, calls), "pay")).answer)
+
+        return gesta.Agent("desk", model=gesta.scripted(gesta.call("settle"), *script), tools=[settle, pay])
+
+    async with gesta.open() as record:
+        assert stands(await record.run(versioned_desk("clerk"), "pay", session="s")) == [("doubt", "pay")]
+        later = versioned_desk(now_calls, gesta.call("pay", cents=6), "Done.")
+        outcome = await record.resume("s", later)
+        assert (stands(outcome), paid) == ([("approval", "pay")], [5])
+        await record.approve(outcome.waiting[0], by="ann")
+        assert (await record.resume("s", later)).doubts == ("pay",)
+        runs = {row.run: await record.read(row.run) for row in await record.store.runs("s")}
+        assert (await replay_run(runs, outcome.run, later)).divergence is None
+
+
 async def test_a_tool_that_gives_up_above_a_doubt_says_so_with_its_result() -> None:
     pay, paid = purse("tell")
     told = anyio.Event()

@@ -192,7 +192,9 @@ async def _call_agent(live: LiveRun, trial: Trial, part: str, agent: Agent, inpu
     """
     call, attempt, children = trial.call, trial.seq, trial.children
     part = part or str(await _child_number(live, trial, agent, input))
-    children.begun += part.isdecimal()
+    if part.isdecimal():
+        children.begun += 1
+        children.taken.add(int(part))
     name = child_name(call) if part == "1" else f"{child_name(call)}.{part}"
     handed = ChildTask(name, f"{live.log.run}.{call.seq}", input, call.name, attempt, children)
     refuse_deep(live, attempt)

@@ -355,7 +355,10 @@ async def _told(live: LiveRun, work: ReadyCall, trial: Trial, returned: Returned
     if isinstance(content, FaultContent):
         live.write(content, trial.seq)
         return
-    if children.at_work:  # the function did not wait for them
+    begun = work.call.children
+    if children.at_work or (
+        begun and begun.keys() - children.taken
+    ):  # it did not wait for them, or not call them again
         children.doubts.update(await live.host.call_off(live, child_name(work.call)))
     content = msgspec.structs.replace(content, doubts=sorted(children.doubts) or None)
     live.write(content, trial.seq, *children.ends)

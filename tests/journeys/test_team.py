@@ -65,6 +65,7 @@ def test_a_turn_of_a_team_costs_the_same_however_many_came_before(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("gesta.stores.sharing.YIELD_S", math.inf)  # else commits give way to others by the clock
+    monkeypatch.setattr("gesta.stores.sharing.QUICK_S", math.inf)  # else a thread commits while the disk is slow
     _first, few, some, many = [spent(tmp_path / f"{turns}.gesta", turns) for turns in (2, 20, 84, 148)]
     assert many[1] - some[1] == some[1] - few[1] <= 64 * 2, "two requests, the edge of a sub-task, its end"
     assert many[0] - some[0] <= some[0] - few[0] + 20, "a line in two turns, at most"

@@ -97,7 +97,7 @@ class Turns:
         return await self._leaving(agent, lambda told: self._take(agent, run, opening, told), given, above)
 
     async def resume(
-        self, agent: Agent[Any], run: str, *, by: str | None = None, deps: Any = None, only: int = 0
+        self, agent: Agent[Any], run: str, *, by: str | None = None, deps: Any = None, only: int | None = None
     ) -> Outcome:
         """Continue the open turn of a run, or run the turns of messages in the inbox. Return the last turn's outcome.
 
@@ -113,13 +113,13 @@ class Turns:
             async with self.held(run, bound, told) as live:
                 if live.state.turn is None:
                     raise NoRun(run)
-                if not live.state.open or only not in (0, live.state.turn.begin):
-                    waits = None if only else await self._serve(bound, live)
+                if not live.state.open or only not in (None, live.state.turn.begin):
+                    waits = await self._serve(bound, live) if only is None else None
                     return waits if waits is not None else outcome_of(live.log.run, live.state)
                 check_here(live.log.run, live.state, self.store)
                 wake(bound, live, by)
                 ended = await self._advance(bound, live)
-                return ended if only else await self._served(bound, live, ended)
+                return await self._served(bound, live, ended) if only is None else ended
 
         return await self._leaving(bound, go_on, (self.broadcast(run), deps, None, ()))
 

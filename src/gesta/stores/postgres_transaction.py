@@ -39,7 +39,7 @@ GRANTED = "SELECT 1 FROM leases WHERE run = $1 AND owner = $2 AND epoch = $3"
 TOUCH = "UPDATE leases SET epoch = epoch WHERE run = $1"  # a commit that changes nothing waits for no disk
 ADOPT = "UPDATE record SET mark = NULL, adopted_by = $1, server = coalesce($2, server)"
 SENT = "SELECT 1 FROM inbox_keys WHERE run = $1 AND key = $2"
-MOST_ROWS = 16  # greatest number of rows that one statement adds
+MOST_ROWS = 16  # up to so many rows are added in one exchange; for more, one statement for all batches is faster
 TYPES = {"seq": "bigint", "span": "bigint", "version": "bigint", "salt": "bytea", "digest": "bytea"}
 """Types of the columns of a row that are not texts."""
 
@@ -65,14 +65,18 @@ def adding(rows: int) -> str:
     RETURNING pos"""  # noqa: S608 - made of names of columns alone
 
 
-def simple(work: Work) -> bool:
-    """Return whether one statement can carry an operation out: a batch that only adds some rows, or a release."""
-    match work:
-        case Batch(blobs=(), letters=(), prunes=(), beside=(), mail=()):
-            return 0 < len(work.rows) <= MOST_ROWS and work.lease.epoch > 0
-        case Lease():
-            return True
-    return False
+def simple(works: Sequence[Work]) -> bool:
+    """Return whether `add_at_once` can carry operations out: batches that only add some rows, and releases."""
+    rows = 0
+    for work in works:
+        match work:
+            case Batch(blobs=(), letters=(), prunes=(), beside=(), mail=()) if work.rows and work.lease.epoch:
+                rows += len(work.rows)
+            case Lease():
+                pass
+            case _:
+                return False
+    return 0 < rows <= MOST_ROWS
 
 
 class Transaction:

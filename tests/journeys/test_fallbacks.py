@@ -1,15 +1,20 @@
 """Where a model fails for good, another one is asked for the rest of the turn; it is on record, and needs no memory."""
 
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import anyio
+import msgspec
 import pytest
 
 import gesta
 from gesta.compare.replaying import replay_run
 from gesta.errors import BadAddress, ModelFault
 from gesta.kinds import FaultContent, RequestHeaderContent
+from gesta.message import Message
+from gesta.model.request import Request
+from gesta.models.chat_completions import ChatDialect
+from gesta.models.scripted import Fault, Keyless
 
 QUICK = gesta.Policy(retry=gesta.Retry(tries=2, first_wait_s=0))
 
@@ -61,6 +66,64 @@ async def test_another_model_is_asked_for_the_rest_of_the_turn_and_the_first_in_
     assert models(entries) == ["first", "second", "first"]
     (fault,) = [each.content for each in entries if isinstance(each.content, FaultContent)]
     assert (fault.instead, fault.wait_s, fault.error.http_status) == ("second", 0.0, 529)
+
+
+async def test_what_a_fallback_of_another_provider_answered_is_in_the_next_prompt() -> None:
+    read: list[list[str]] = []
+
+    def back(messages: list[Any], _header: Any) -> str:
+        read.append([each["content"] for each in messages])
+        if len(read) == 1:
+            raise refused()
+        return "I am back."
+
+    here, there = (
+        gesta.function(back, name="here:first"),
+        gesta.function(lambda *_: "Good morning.", name="there:second"),
+    )
+    desk = gesta.Agent("desk", model=here, fallbacks=[there], policy=QUICK)
+    async with gesta.open() as record:
+        await record.run(desk, "Hello.", session="s")
+        await record.run(desk, "And now?", session="s")
+        run = (await record.run(desk, "And then?", session="s")).run
+        entries = await record.read(run)
+    assert read[1] == ["Hello.", "Good morning.", "And now?"]
+    assert read[2] == ["Hello.", "Good morning.", "And now?", "I am back.", "And then?"]
+    replayed = await replay_run({run: entries}, run, desk)
+    assert (replayed.entries, replayed.divergence) == (len(entries), None)
+
+
+class OtherDialect(ChatDialect, frozen=True):
+    """A dialect whose messages can be told from those of Chat Completions."""
+
+    encoder: ClassVar[str] = "other/1"
+
+    def encode(self, message: Message) -> bytes:
+        return msgspec.json.encode({**msgspec.json.decode(super().encode(message)), "dialect": "other"})
+
+
+async def test_a_message_that_waited_while_a_fallback_was_asked_is_sent_in_the_form_of_the_first_model() -> None:
+    read: list[list[str]] = []
+
+    def answer(request: Request) -> Any:
+        read.append([msgspec.json.decode(block).get("dialect", "own") for block in request.blocks])
+        return (
+            Fault(type="overloaded", message="no capacity", retry=False),
+            gesta.call("look"),
+            "Seen.",
+            "I am back.",
+        )[len(read) - 1]
+
+    waits = gesta.tool(lambda: "seen", name="look", effect="once", approval=True)
+    here = Keyless("here:first", answer, ChatDialect("first", {}, stream=False))
+    there = Keyless("there:second", answer, OtherDialect("second", {}, stream=False))
+    desk = gesta.Agent("desk", model=here, fallbacks=[there], tools=[waits], policy=QUICK)
+    async with gesta.open() as record:
+        outcome = await record.run(desk, "Look.", session="s")
+        assert (await record.run(desk, "And now?", session="s")).queued
+        await record.approve(outcome.run, by="ann")
+        assert (await record.resume(outcome.run, desk)).answer == "Seen."
+    assert read == [["own"], ["other"], ["other"] * 3, ["own"] * 5]
 
 
 async def test_what_can_be_tried_again_is_tried_as_often_as_the_policy_says_before_another_is_asked() -> None:

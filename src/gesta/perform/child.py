@@ -6,7 +6,6 @@ key, a service can recognise a second attempt and refuse to do the same thing tw
 """
 
 import hashlib
-import math
 import os
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -108,10 +107,6 @@ class Trial(Struct, frozen=True):
     cancelled: Callable[[], bool] = lambda: False
     """Function that returns whether the run has stopped waiting for the attempt."""
     children: Children = field(default_factory=Children)
-    mark: Any = None
-    """The `Mark` of the attempt. While any object refers to it, the attempt is treated as running."""
-    checked: float = math.inf
-    """Time (`time.monotonic`) of the last check that this process had the right to write the run."""
     resumed: bool = False
     """Whether the previous attempt asked a person, who has answered."""
 

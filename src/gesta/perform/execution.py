@@ -243,12 +243,11 @@ class LiveRun:
             self.heading = Heading(agent, header, agent.asked().envelope(header))
         return self.heading
 
-    async def instead(self, agent: Agent, model: str) -> Agent:
-        """Return the copy of the agent that asks the model named `model` instead, and encode the prompt for that model.
+    async def encode_for(self, agent: Agent) -> None:
+        """Encode the prompt for the agent's model, if it is encoded for another one, such as a fallback.
 
-        Cost: reads the run from its store if that model encodes prompts in another way.
+        Cost: in that case, reads the run from its store.
         """
-        agent = agent.in_place(model)
         if self.prompt.way != way(agent.formats(), agent.asked()):
             self.absorb()
             await self.log.durable()
@@ -256,7 +255,6 @@ class LiveRun:
             async for page in pages(self.log.journal.store, self.log.run):
                 for entry in page:
                     self.prompt.add(entry)
-        return agent
 
     def write(self, content: Content, *causes: Cause) -> Entry:
         """Write `content` as an entry in the span of the turn, and return the entry.

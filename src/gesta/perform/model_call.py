@@ -79,7 +79,8 @@ async def ask(agent: Agent, live: LiveRun, *, smaller: bool = False) -> None:
     """
     turn = live.state.turn
     if turn is not None and turn.instead:
-        agent = await live.instead(agent, turn.instead)
+        agent = agent.in_place(turn.instead)
+        await live.encode_for(agent)
     agent = agent.offering(live.state.tool_state)
     if smaller and await compact(agent, live):
         return
@@ -104,23 +105,21 @@ async def ask(agent: Agent, live: LiveRun, *, smaller: bool = False) -> None:
             return
         await _write_broken_off(live, coming)
         raise
-    else:
-        latency_ms = round((time.monotonic() - start) * 1000, 3)
-        completion = live.write(
-            ChatCompletionContent(
-                output=whole,
-                model=reply.model,
-                finish_reason=reply.finish_reason,
-                usage=reply.usage,
-                latency_ms=latency_ms,
-                meta=_meta(agent, coming, reply),
-            ),
-            coming.message,
-        )
-        _record(agent, live, coming, completion, reply)
-        if coming.held is not None:
-            spent = settled(agent, coming.held, reply.usage)
-            live.write(BudgetContent(of=entry.seq, spent=spent), entry.seq, completion.seq)
+    completion = live.write(
+        ChatCompletionContent(
+            output=whole,
+            model=reply.model,
+            finish_reason=reply.finish_reason,
+            usage=reply.usage,
+            latency_ms=round((time.monotonic() - start) * 1000, 3),
+            meta=_meta(agent, coming, reply),
+        ),
+        coming.message,
+    )
+    _record(agent, live, coming, completion, reply)
+    if coming.held is not None:
+        spent = settled(agent, coming.held, reply.usage)
+        live.write(BudgetContent(of=entry.seq, spent=spent), entry.seq, completion.seq)
 
 
 async def _write_broken_off(live: LiveRun, coming: Coming) -> None:

@@ -47,6 +47,9 @@ from gesta.state.calls import ASKS, KEY_EXPIRED, UNSTARTED, OpenCall
 from gesta.state.opening import is_message
 from gesta.store import Statements
 
+Marks = list[Mark | None]
+"""The mark of an attempt, in a list that is emptied when the attempt is over."""
+
 
 class ReadyCall(msgspec.Struct, frozen=True):
     """A call whose tool may be run now, with its timeout and its reserved thread."""
@@ -149,14 +152,10 @@ async def _try_all(works_: Sequence[ReadyCall], live: LiveRun) -> None:
     begun, left, checked = False, len(works_), 0.0
     failures: list[GestaError] = []
 
-    def trial_of(work: ReadyCall, attempt: Entry, key: str) -> Trial:  # only this object keeps the mark
-        mark = marks.pop(attempt.seq, None)
-        return Trial(work.call, attempt.seq, key, mark=mark, checked=checked, resumed=work.resumed)
-
     async def carry_out(work: ReadyCall, attempt: Entry, key: str) -> None:
         nonlocal left
         try:
-            await _try(work, attempt, trial_of(work, attempt, key), live)
+            await _try(work, attempt, key, [marks.pop(attempt.seq, None)], checked, live)  # only `_try` keeps the mark
             left -= 1
             if left:
                 await live.log.durable()
@@ -274,22 +273,21 @@ def _write_attempt(work: ReadyCall, live: LiveRun) -> tuple[Entry, str]:
     return live.write(content, *causes), key
 
 
-async def _try(work: ReadyCall, attempt: Entry, trial: Trial, live: LiveRun) -> None:
+async def _try(work: ReadyCall, attempt: Entry, key: str, marks: Marks, checked: float, live: LiveRun) -> None:
     """Run the tool of a call once. Write its result, or a `fault` entry if the result is not known."""
-    tool, slot = work.tool, work.slot
+    tool, slot, returned = work.tool, work.slot, None
     thread = ThreadCall(partial(_late_result, live, work, attempt), slot)
-    returned, marks = None, [trial.mark]
-    trial = msgspec.structs.replace(trial, cancelled=lambda: thread.left or live.stop.asked, mark=None)
+    trial = Trial(work.call, attempt.seq, key, lambda: thread.left or live.stop.asked, resumed=work.resumed)
     graced, inner = tool.agent is None and tool.effect != "pure", live  # an agent's run is asked to stop by its own
     if graced and tool.context_names:
         (inner := live.inside(live.log)).stop = live.stop.spared()
     context = context_of(trial, inner) if tool.context_names else None
 
     async def in_thread(call: ThreadFunction) -> Any:
-        return await thread.carry_out(partial(unless_stale, trial.checked, call))
+        return await thread.carry_out(partial(unless_stale, checked, call))
 
     async def begin(arguments: dict[str, Any]) -> Any:
-        return await unless_stale(trial.checked, partial(tool.invoke, arguments, context, in_thread))
+        return await unless_stale(checked, partial(tool.invoke, arguments, context, in_thread))
 
     try:
         arguments = tool.arguments(work.call.final_args)
@@ -321,9 +319,9 @@ async def _try(work: ReadyCall, attempt: Entry, trial: Trial, live: LiveRun) -> 
         if trial.children.at_work and too_late:
             await live.host.call_off(live, child_name(work.call))
     elif isinstance(returned.failure, NotBegun):
-        _stood_still(live, attempt, trial.key)
+        _stood_still(live, attempt, key)
     else:
-        await _told(live, work, msgspec.structs.replace(trial, mark=marks.pop()), returned)
+        await _told(live, work, trial, returned, marks.pop())
 
 
 def _stood_still(live: LiveRun, attempt: Entry, key: str) -> None:
@@ -342,8 +340,11 @@ def _no_return(work: ReadyCall, *, late: bool) -> Error:
     return Error(type="cancelled", message=f"{work.tool.name} was broken off when its turn was left")
 
 
-async def _told(live: LiveRun, work: ReadyCall, trial: Trial, returned: Returned) -> None:
-    """Write the result of a tool's function, or a `fault` entry: it waits, or nobody knows if its effect happened."""
+async def _told(live: LiveRun, work: ReadyCall, trial: Trial, returned: Returned, mark: Mark | None = None) -> None:
+    """Write the result of a tool's function, or a `fault` entry: it waits, or nobody knows if its effect happened.
+
+    `mark` is the attempt's `Mark`, which is kept until the result is committed.
+    """
     if returned.failure is not None and (why := wait_in(returned.failure)) is not None:
         doubt = doubt_behind(returned.failure, work.tool)
         if doubt is None:
@@ -362,7 +363,7 @@ async def _told(live: LiveRun, work: ReadyCall, trial: Trial, returned: Returned
         children.doubts.update(await live.host.call_off(live, child_name(work.call)))
     content = msgspec.structs.replace(content, doubts=sorted(children.doubts) or None)
     live.write(content, trial.seq, *children.ends)
-    live.log.journal.secure(partial(late, live.log.run, trial.seq, trial.key, content), trial.mark)
+    live.log.journal.secure(partial(late, live.log.run, trial.seq, trial.key, content), mark)
 
 
 def _outcome(work: ReadyCall, attempt: int, returned: Returned, *, over: bool) -> Any:

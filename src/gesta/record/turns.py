@@ -330,10 +330,10 @@ class Turns:
         """Write the `begin` entry of a turn, and then the message or task that opens the turn."""
         if live.state.opened is None and opening.parent_run is None:
             await refuse_renamed(agent, opening, live, self.held)
+        await live.encode_for(agent)  # the turn before may have asked a fallback
         close_orphans(live.log.journal, live.state)
-        at = {"record": self.store.info.id, "session": opening.session, "name": opening.name}
-        depth, above = opening.depth, opening.parent_run
-        opened = Opened(**at, parent_run=above, base=opening.base, depth=depth, doubts=opening.doubts)
+        facts = {each: getattr(opening, each) for each in ("session", "name", "parent_run", "base", "depth", "doubts")}
+        opened = Opened(record=self.store.info.id, **facts)
         while len(self._digests) > KEPT_RUNS:
             del self._digests[next(iter(self._digests))]
         begin = BeginContent(name=agent.name, role="turn", agent=agent.ref(self._digests), key=opening.key)
@@ -380,7 +380,7 @@ class Turns:
             if journal.durable_head == journal.head:
                 if not live.state.open:
                     self.leases.keep(replace(lease, head=journal.head, digest=journal.digest), above)
-                self._kept[run] = Kept(journal.head, journal.digest, live.state, prompt)
+                self._kept[run] = Kept(journal.head, journal.digest, live.state, live.prompt)
                 if len(self._kept) > KEPT_RUNS:
                     del self._kept[next(iter(self._kept))]
 

@@ -7,7 +7,7 @@ part) of a run. After a failed commit nothing more is written. Otherwise effects
 """
 
 import os
-from collections.abc import AsyncGenerator, Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from difflib import get_close_matches
@@ -110,11 +110,12 @@ class Journal:
         self._blobs: Blobs | None = None
         self._blob_rows: list[BlobRow] = []
         self.keeps = False
-        """Whether written entries are kept in `fresh` until `take` returns them."""
+        """Whether written entries are added to `fresh`."""
         self.fresh: list[Entry] = []
-        """Entries written since the last call of `take`."""
-        self._after: list[tuple[int, Callable[[], None]]] = []
+        """Entries that were written, in order. A live run takes them out, and adds them to its state."""
         self._committing = False
+        self._taken: Batch | None = None
+        """The batch that is being committed."""
         self._committed: anyio.Event | None = None  # made only if a task waits
         self._failure: GestaError | None = None
         self._left = False
@@ -186,21 +187,13 @@ class Journal:
         self.taken_in.add(letter.id)
         return entry
 
-    def after(self, action: Callable[[], None]) -> None:
-        """Call `action` once all entries written so far are committed."""
-        self._after.append((self.head, action))
-
     def leave(self) -> None:
         """Refuse all later writes.
 
-        Called when this process stops writing the run, because the thread of a tool may still try to write.
+        Called when this process stops writing the run, because a tool's thread, or a program that kept its log, may
+        still try to write.
         """
         self._left = True
-
-    def take(self) -> list[Entry]:
-        """Return the entries written since the last call of this method, in order."""
-        fresh, self.fresh = self.fresh, []
-        return fresh
 
     async def durable(self) -> None:
         """Wait until all entries written so far are committed. Raises WriteFailed or LeaseLost if that fails."""
@@ -211,9 +204,7 @@ class Journal:
             elif self._failure is not None or self._left:
                 raise self._refusal()
             else:
-                await self._commit()
-        if self._after:
-            self._announce()
+                await self._commit(self.store.append(self._batch()))
 
     async def transact(self, work: Callable[[Statements], bool], timeout_s: float | None) -> None:
         """Call `work`, and commit its changes and entries in one transaction with all entries written before.
@@ -225,6 +216,8 @@ class Journal:
         Raises:
             WriteFailed, LeaseLost: nothing was committed.
         """
+        if self._synced:  # the transaction itself does not wait for the disk
+            await self.durable()
         while self._committing:
             await self._others()
         if self._failure is not None or self._left:
@@ -232,40 +225,40 @@ class Journal:
 
         def batch(sql: Statements) -> tuple[Batch, bool]:
             kept = work(sql)
-            self._take_blobs()
-            return Batch(self.lease, self.durable_head, self._rows, self._blob_rows, self._letters), kept
+            return self._batch(), kept
 
-        try:
-            await self.store.transact(TransactionalEffect(self.lease.run, batch, timeout_s))
-        except GestaError as failure:
-            self._failure = failure
-            raise
-        self.durable_head = self.head
-        self._rows, self._letters, self._blob_rows, self._results = [], [], [], []
-        self._announce()
+        await self._commit(self.store.transact(TransactionalEffect(self.lease.run, batch, timeout_s)))
 
-    async def _commit(self) -> None:
-        rows, letters = self._rows, self._letters
-        if self._blobs is not None:
-            self._take_blobs()
-        blobs, prunes = self._blob_rows, self.prunes
-        synced, self._synced = self._synced, False
-        self._rows, self._letters, self._blob_rows, self.prunes = [], [], [], []
+    def _batch(self) -> Batch:
+        """Return all that was written and is not committed, as the batch to commit now."""
+        if self._blobs is not None and self._blobs.fresh:
+            self._blob_rows += [BlobRow(*blob) for blob in self._blobs.take()]
+        self._taken = Batch(
+            self.lease, self.durable_head, self._rows, self._blob_rows, self._letters, self.prunes, self._synced
+        )
+        self._rows, self._blob_rows, self._letters, self.prunes, self._synced = [], [], [], [], False
+        return self._taken
+
+    async def _commit(self, commit: Awaitable[object]) -> None:
+        """Await a commit of the store, whose batch `_batch` returns. Other tasks may write meanwhile."""
         self._committing = True
         try:
-            await self.store.append(Batch(self.lease, self.durable_head, rows, blobs, letters, prunes, synced))
-            self.durable_head = rows[-1].seq
+            await commit
+            assert self._taken is not None
+            self.durable_head = self._taken.rows[-1].seq
             while self._results and self._results[0][0] <= self.durable_head:
                 del self._results[0]
         except GestaError as failure:
             self._failure = failure
             raise
         except BaseException:  # cancelled before the store began: nothing of it is committed
-            self._rows, self._letters, self._synced = rows + self._rows, letters + self._letters, synced
-            self._blob_rows, self.prunes = blobs + self._blob_rows, prunes + self.prunes
+            if (batch := self._taken) is not None:
+                self._rows, self._letters = [*batch.rows, *self._rows], [*batch.letters, *self._letters]
+                self._blob_rows, self.prunes = [*batch.blobs, *self._blob_rows], [*batch.prunes, *self.prunes]
+                self._synced |= batch.synced
             raise
         finally:
-            self._committing, committed, self._committed = False, self._committed, None
+            self._committing, self._taken, committed, self._committed = False, None, self._committed, None
             if committed is not None:
                 committed.set()
 
@@ -273,21 +266,15 @@ class Journal:
         self._blobs = self._blobs or Blobs()
         return self._blobs.keep(data)
 
-    def _take_blobs(self) -> None:
-        if self._blobs is not None and self._blobs.fresh:
-            self._blob_rows += [BlobRow(*blob) for blob in self._blobs.take()]
-
     def _refusal(self) -> GestaError:
-        return self._failure or LeaseLost(self.lease.run, "a turn that goes on", "one that was left")
+        return self._failure or LeaseLost(
+            self.lease.run, "a span or turn that goes on", "one that has ended or was left"
+        )
 
     async def _others(self) -> None:
         """Wait until no other task of this process is committing entries of the run."""
         self._committed = self._committed or anyio.Event()
         await self._committed.wait()
-
-    def _announce(self) -> None:
-        while self._after and self._after[0][0] <= self.durable_head:
-            self._after.pop(0)[1]()
 
 
 class Log:

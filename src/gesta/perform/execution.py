@@ -227,7 +227,7 @@ class LiveRun:
         journal = self.log.journal
         if not journal.fresh:
             return []
-        entries = journal.take()
+        entries, journal.fresh = journal.fresh, []
         for entry in entries:
             self.state = self._view.apply(self.state, entry)
             self.prompt.add(entry)

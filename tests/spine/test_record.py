@@ -6,7 +6,8 @@ import pytest
 
 import gesta
 from gesta import address
-from gesta.errors import AgentError
+from gesta.errors import AgentError, LeaseLost
+from gesta.kinds import UserContent
 from gesta.record.record import Record
 from gesta.stores.memory import MemoryStore
 
@@ -89,6 +90,18 @@ async def test_a_span_of_a_session_that_is_no_text_is_refused_before_anything_is
             async with record.span("import", session=7):  # type: ignore[arg-type]
                 pass
         assert await record.sessions() == []
+
+
+async def test_a_log_that_was_kept_after_its_span_refuses_what_would_be_lost() -> None:
+    async with gesta.open() as record:
+        async with record.span("import", session="s") as log:
+            log.log(UserContent(value="Hello."))
+        with pytest.raises(LeaseLost, match="expected a span or turn that goes on, found one that has ended"):
+            log.log(UserContent(value="Goodbye."))
+        assert len(await record.read("s")) == 3
+        async with record.span("import", session="s") as log:
+            log.log(UserContent(value="Goodbye."))
+        assert len(await record.read("s")) == 6
 
 
 async def test_arguments_that_are_no_dict_approve_no_call() -> None:

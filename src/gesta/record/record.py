@@ -341,6 +341,7 @@ async def writing(record: Record, session: str, name: str) -> AsyncIterator[tupl
         finally:
             with shielded():
                 await journal.durable()
+            journal.leave()
 
 
 def typed(agent: Agent[T], outcome: Outcome[Any]) -> Outcome[T]:

@@ -108,7 +108,7 @@ async def _asked(provider: str, url: str) -> str:
     async with gesta.open() as record:
         outcome = await record.run(agent, "Hello?")
         entries: list[Any] = await record.read(outcome.run)
-        texts = [encode_content(entry.content, None) for entry in entries]
+        texts = [encode_content(entry.content) for entry in entries]
     await model.aclose()
     if any(KEY in text for text in texts) or KEY in repr(outcome):
         raise Wrong(f"the key is on record: {next((text for text in texts if KEY in text), '')[:600]}")

@@ -109,7 +109,7 @@ async def _taken(records: Samples) -> tuple[list[str], bytes]:
         every = [entry for run in runs for entry in await record.read(run)]
         found = await cases.taken(record, runs[0])
     case = cases.Case(cases.Head(agent="agent.py:agent", run=runs[0]), found)
-    contents = [encode_content(entry.content, None) for entry in every]
+    contents = [encode_content(entry.content) for entry in every]
     return [text for text in contents if len(text) < 5_000], cases.written(case).encode()
 
 
@@ -122,7 +122,7 @@ def _content(lot: Random, texts: Texts) -> str:
     text = lot.choice(texts.contents)
     data = hostile(lot, decode(text)) if lot.random() < 0.8 else spoilt(lot, text.encode())
     content = decode_content(_text(lot, data), {})
-    decode_content(encode_content(content, None), {})
+    decode_content(encode_content(content), {})
     return f"read {content.kind}"
 
 

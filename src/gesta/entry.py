@@ -1,9 +1,8 @@
 """An entry is a content with its place, time and causes. An entry is written once and never changes.
 
 A content says what happened, such as a message or a tool call. A run is one conversation or task of an agent, stored as
-a sequence of entries. An entry's seq is its number in its run, and its id is `run.seq`; there is no second id. A
-`Draft` is a content before it is written, an `Entry` is stored, and a `Row` is an entry in its stored form: the texts
-whose bytes the digest covers.
+a sequence of entries. An entry's seq is its number in its run, and its id is `run.seq`; there is no second id. A `Row`
+is an entry in its stored form: the texts whose bytes the digest covers.
 
 All state of a run is computed from the run's entries by a `View`, which applies the entries to a state one by one. So a
 computed state can be deleted and computed again.
@@ -85,14 +84,6 @@ class Entry(Struct, frozen=True, kw_only=True, gc=False):
     def id(self) -> str:
         """The id of the entry: `run.seq`."""
         return f"{self.run}.{self.seq}"
-
-
-class Draft(Struct, frozen=True):
-    """A content that is not written yet, with its causes and annotations."""
-
-    content: Content
-    causes: tuple[Cause, ...] = ()
-    annotations: dict[str, Any] | None = None
 
 
 def run_id(record: str, session: str, name: str) -> str:

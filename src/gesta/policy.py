@@ -15,9 +15,6 @@ from msgspec.structs import force_setattr
 
 from gesta.errors import AgentError, nearest
 
-DoubtPolicy = Literal["ask", "tell"]
-
-
 ELSEWHERE = {
     "system_prompt": "`instructions`",
     "prompt": "`instructions`",

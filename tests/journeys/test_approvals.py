@@ -53,7 +53,7 @@ def shifted(by: timedelta) -> Callable[[], datetime]:
 
 async def send(record: Record, run: str, approval: ApprovalContent, key: str) -> None:
     """Send a letter that the store takes now."""
-    await record.store.send(Letter(run, key, encode_content(approval, None), utc_text(datetime.now(UTC))))
+    await record.store.send(Letter(run, key, encode_content(approval), utc_text(datetime.now(UTC))))
 
 
 async def judgements(record: Record, run: str) -> list[tuple[str, str | None]]:
@@ -113,7 +113,7 @@ async def test_nobody_can_send_an_approval_with_an_earlier_time(
         outcome = await record.run(desk(), "Pay.", session="s")
         assert outcome.waiting[0].of is not None
         yes = ApprovalContent(of=outcome.waiting[0].of, verdict="approved", by="ann")
-        letter = Letter(outcome.run, "ann", encode_content(yes, None), utc_text(record.turns.clock()))
+        letter = Letter(outcome.run, "ann", encode_content(yes), utc_text(record.turns.clock()))
         await record.store.send(letter)
         assert (await record.resume(outcome.run, desk())).reason == "waiting"
         ((_, refused),) = await judgements(record, outcome.run)

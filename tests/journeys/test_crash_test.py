@@ -177,7 +177,7 @@ async def test_a_call_that_was_cancelled_before_it_began_is_no_doubt() -> None:
 
         async def append(self, batch: Batch) -> int:
             if any(row.kind == "attempt" for row in batch.rows):
-                cancel = encode_content(SignalContent(name="cancel", by="ann"), None)
+                cancel = encode_content(SignalContent(name="cancel", by="ann"))
                 await self.send(Letter(batch.lease.run, "c", cancel))
             return await super().append(batch)
 

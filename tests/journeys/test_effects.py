@@ -758,9 +758,7 @@ async def test_a_cancellation_that_came_before_an_attempt_was_on_record_keeps_it
 
         async def append(self, batch: Batch) -> int:
             if any(row.kind == "attempt" for row in batch.rows):
-                await self.send(
-                    Letter(batch.lease.run, "c", encode_content(SignalContent(name="cancel", by="ann"), None))
-                )
+                await self.send(Letter(batch.lease.run, "c", encode_content(SignalContent(name="cancel", by="ann"))))
             return await super().append(batch)
 
     record = Record(Telling(), bind)
@@ -942,7 +940,7 @@ async def test_what_a_run_writes_itself_cannot_be_sent_to_it(content: Any) -> No
             await record.send(first.run, content, key="x")
         moved = SignalContent(name="moved", by="nobody", to="elsewhere")
         for number, each in enumerate((content, moved)):  # past the door
-            await record.store.send(Letter(first.run, f"late-{number}", encode_content(each, None)))
+            await record.store.send(Letter(first.run, f"late-{number}", encode_content(each)))
         assert waits(await record.resume(first.run, agent)) == ["approval"]
 
 
@@ -1002,9 +1000,7 @@ async def test_an_attempt_that_was_never_begun_leaves_the_key_of_the_call_as_it_
         async def append(self, batch: Batch) -> int:
             if keys and not told and any(row.kind == "attempt" for row in batch.rows):
                 told.append(True)
-                await self.send(
-                    Letter(batch.lease.run, "w", encode_content(SignalContent(name="wake", by="ann"), None))
-                )
+                await self.send(Letter(batch.lease.run, "w", encode_content(SignalContent(name="wake", by="ann"))))
             return await super().append(batch)
 
     record = Record(Telling(), bind)

@@ -492,7 +492,7 @@ async def test_a_check_is_written_by_the_run_alone() -> None:
     outcome = await record.run(agent(None, "Hi."), "Hello", session="s")
     with pytest.raises(AgentError, match="written by the run itself"):
         await record.send(outcome.run, said, key="k")
-    await record.store.send(Letter(outcome.run, "k", encode_content(said, None)))
+    await record.store.send(Letter(outcome.run, "k", encode_content(said)))
     await record.run(agent(None, "Hi.", "Hi."), "Hello", session="s")
     assert checks(await record.read(outcome.run)) == []
     async with record.span("app", session="t") as log:

@@ -135,7 +135,7 @@ letters = st.lists(
 
 def letter(run: str, content: Content, key: str) -> Letter:
     """Make a letter of any content, past the door that refuses some."""
-    return Letter(run, key, encode_content(content, None))
+    return Letter(run, key, encode_content(content))
 
 
 class Play(Struct, frozen=True):

@@ -131,7 +131,7 @@ def test_no_form_of_a_secret_is_in_any_field_of_any_entry(case: tuple[str, str, 
             annotations={text: text},
         )
         entry, row = to_row(draft, GENESIS, bytes(16), blobs.keep)
-        stored = [row.content, row.annotations or "", encode_content(content, None)]
+        stored = [row.content, row.annotations or "", encode_content(content)]
         large = [data.decode("utf-8", "surrogatepass") for _, _, data in blobs.take()]
         found = stored + large + [each for one in stored for each in texts(json.loads(one))] + [repr(entry.content)]
         assert not [one for one in found if form in one or key in one]
@@ -212,7 +212,7 @@ def test_no_form_of_a_secret_is_in_a_record_or_an_export(case: tuple[str, str, s
             assert again.reason == "answered"
             found.append(repr(again.answer))
             for entry in await record.read(again.run):
-                found.append(encode_content(entry.content, None))
+                found.append(encode_content(entry.content))
             assert [entry.kind for entry in await record.read(again.run)].count(gesta.kinds.Kind.RequestHeader) == 1
             found.extend([line async for line in jsonl.export_run(record, again.run)])
             found.extend([line async for line in activity_log(record, again.run)])
@@ -266,9 +266,7 @@ def test_of_the_environment_only_secrets_are_learned() -> None:
 )
 def test_a_message_shows_no_secret_that_is_known_by_where_it_stands(text: str, clean: str) -> None:
     assert str(GestaError(text)) == clean
-    assert encode_content(UserContent(value=text), None) == json.dumps(
-        {"kind": "user", "value": text}, separators=(",", ":")
-    )
+    assert encode_content(UserContent(value=text)) == json.dumps({"kind": "user", "value": text}, separators=(",", ":"))
 
 
 def test_a_tool_is_not_called_with_a_secret(tmp_path: Path) -> None:
@@ -350,7 +348,7 @@ def test_a_secret_that_is_one_of_our_own_words_breaks_no_entry(value: str) -> No
         ToolCallContent(tool_name=value, tool_args={"a": value}),
         ApprovalContent(of=1, verdict="approved", by=value),
     ):
-        text = encode_content(content, None)
+        text = encode_content(content)
         read = decode_content(text, {})
         assert type(read) is type(content)
         said = [each for name, each in json.loads(text).items() if name not in ("kind", "verdict", "outcome")]

@@ -13,7 +13,7 @@ from gesta.stores.sqlite import InlineSqliteStore
 
 
 def letter(key: str) -> Letter:
-    return Letter("run", key, encode_content(SignalContent(name="cancel", by="Ada"), None), utc_text(utc_now()))
+    return Letter("run", key, encode_content(SignalContent(name="cancel", by="Ada")), utc_text(utc_now()))
 
 
 @pytest.fixture

@@ -117,7 +117,7 @@ def test_a_token_fits_the_one_answer_that_it_was_made_for(change: dict[str, Any]
 def test_the_arguments_that_a_person_changed_are_part_of_what_is_signed() -> None:
     changed = msgspec.structs.replace(YES, args={"euros": 5, "to": ("a", 1.0)})
     signed = sign(changed, ASKED, KEY)
-    read = decode_content(encode_content(signed, None), {})
+    read = decode_content(encode_content(signed), {})
     assert isinstance(read, ApprovalContent)
     assert judge(read, SIGNED).refused is None
     assert judge(msgspec.structs.replace(read, args={"euros": 6, "to": ("a", 1.0)}), SIGNED).refused is not None

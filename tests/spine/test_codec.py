@@ -72,7 +72,7 @@ OPEN, CLOSE = '{"kind":"key-value","key":"k","value":', "}"
 
 def stored(value: Any) -> str:
     """What stands in the text for a value, without blobs."""
-    text = encode_content(KeyValueContent(key="k", value=value), None)
+    text = encode_content(KeyValueContent(key="k", value=value))
     assert text.startswith(OPEN)
     assert text.endswith(CLOSE)
     return text[len(OPEN) : -len(CLOSE)]
@@ -533,8 +533,8 @@ def test_the_same_content_has_one_text_whichever_way_it_is_written() -> None:
         KeyValueContent(key="k", value=None),
     ]
     for content in contents:
-        slow = encode_content(msgspec.structs.replace(content, extra={"x": math.nan}), None)
-        assert slow.replace('"extra":{"x":{"$float":"nan"}},', "") == encode_content(content, None)
+        slow = encode_content(msgspec.structs.replace(content, extra={"x": math.nan}))
+        assert slow.replace('"extra":{"x":{"$float":"nan"}},', "") == encode_content(content)
 
 
 def test_what_is_returned_is_no_longer_the_writers_own() -> None:
@@ -562,7 +562,7 @@ def test_text_is_never_too_deep_for_a_reader(wraps: list[str]) -> None:
         siblings: Any = {"wide": [{}, [], {}], "text": ["},{", "],[", "[[[[{{{{"]}.get(wrap, [])
         value = {"a": value} if wrap == "dict" else [*siblings, value, *siblings]
     content = KeyValueContent(key="k", value=value)
-    text = encode_content(content, None)
+    text = encode_content(content)
     plain = levels(value) <= MAX_DEPTH
     assert levels(json.loads(text)) <= MAX_DEPTH + 2
     assert (decode_content(text, {}) == content) == plain
@@ -631,25 +631,26 @@ def test_a_whole_field_of_large_values_names_all_that_it_needs() -> None:
 
 def test_a_letter_keeps_large_values_inside() -> None:
     content = ToolResultContent(tool_result=["x" * LARGE * 2, b"y" * LARGE * 2, "\0"])
-    text = encode_content(content, None)
+    text = encode_content(content)
     assert '{"$blob"' not in text
     assert decode_content(text, {}) == content
 
 
-def test_a_letter_can_refuse_them() -> None:
+def test_what_keeps_large_values_can_refuse_them() -> None:
     def refuse(data: bytes) -> str:
         raise ValueError(len(data))
 
     big = "x" * LARGE * 2
     for value in (big, [big], {"a": (big,)}, {big: 1}, big.encode(), [1] * LARGE):
         with pytest.raises(ValueError, match=r"^\d+$"):
-            encode_content(ToolResultContent(tool_result=value), refuse)
+            to_row(entry(ToolResultContent(tool_result=value)), GENESIS, SALT, refuse)
 
 
 def test_one_value_is_kept_once() -> None:
     keeper = Blobs()
     big = "x" * (LARGE + 1)
-    texts = [encode_content(ToolResultContent(tool_result=[big, {"again": big}]), keeper.keep) for _ in range(2)]
+    content = ToolResultContent(tool_result=[big, {"again": big}])
+    texts = [to_row(entry(content), GENESIS, SALT, keeper.keep)[1].content for _ in range(2)]
     assert texts[0] == texts[1]
     assert len(keeper.take()) == 1
 

@@ -161,7 +161,7 @@ async def test_what_steers_a_run_cannot_be_sent_and_is_no_part_of_it_where_it_ca
         outcome = await record.run(agent, "Pay.", session="s")
         with pytest.raises(AgentError, match=rf"^send\(\.\.\.\): found {type(content).__name__}\({filled(content)}="):
             await record.send(outcome.run, content, key="k")
-        await record.store.send(Letter(outcome.run, "forged", encode_content(content, None)))
+        await record.store.send(Letter(outcome.run, "forged", encode_content(content)))
         approval = ApprovalContent(of=outcome.waiting[0].of or 0, verdict="approved", by="ann")
         await record.send(outcome.run, approval, key="a")
         outcome = await record.resume(outcome.run, agent)
@@ -215,7 +215,7 @@ def test_a_field_of_another_type_than_its_own_steers_nothing() -> None:
     """Whoever writes rows by hand may put anything anywhere: it is read as it stands, and is no state."""
     odd: Any = {"state": 5}
     content = ToolResultContent(tool_result=1, outcome="ok", **odd)
-    assert msgspec.json.decode(encode_content(content, None))["state"] == 5
+    assert msgspec.json.decode(encode_content(content))["state"] == 5
 
 
 STRANGE: dict[str, Any] = {

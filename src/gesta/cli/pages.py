@@ -305,7 +305,7 @@ def entry_facts(entry: Entry) -> dict[str, Any]:
         "at": utc_text(entry.at),
         "span": entry.span,
         "causes": entry.causes,
-        "content": json.loads(encode_content(entry.content, None)),
+        "content": json.loads(encode_content(entry.content)),
         "annotations": msgspec.to_builtins(entry.annotations, enc_hook=repr),
         "version": entry.version,
         "digest": entry.digest.hex(),

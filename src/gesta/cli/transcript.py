@@ -99,7 +99,7 @@ class Transcript:
         try:
             return list(show(entry))
         except (BrokenRecord, *UNFIT):
-            return self._lines(entry, Line(str(entry.kind), encode_content(entry.content, None), RED))
+            return self._lines(entry, Line(str(entry.kind), encode_content(entry.content), RED))
 
     def _added(self, entry: Entry) -> Iterator[str]:
         self._state = self._view.apply(self._state, entry)

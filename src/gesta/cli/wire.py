@@ -58,7 +58,7 @@ def _entry(entry: Entry, *, as_json: bool) -> Iterable[str]:
     """Return the lines that show one entry as it is stored in the record."""
     if as_json:
         return [json_line(shown_facts(entry))]
-    facts, content = _stamp(entry), json.loads(encode_content(entry.content, None))
+    facts, content = _stamp(entry), json.loads(encode_content(entry.content))
     if entry.kind in DECIDED:
         content = visible_value(content)
     told = [f"{key}: {json.dumps(value, ensure_ascii=False, default=str)}" for key, value in facts.items() if value]
@@ -67,7 +67,7 @@ def _entry(entry: Entry, *, as_json: bool) -> Iterable[str]:
 
 def shown_facts(entry: Entry) -> dict[str, Any]:
     """Return the fields of an entry as JSON values, as `gesta show --json` writes them."""
-    return {**_stamp(entry), "content": json.loads(encode_content(entry.content, None))}
+    return {**_stamp(entry), "content": json.loads(encode_content(entry.content))}
 
 
 def _stamp(entry: Entry) -> dict[str, Any]:

@@ -173,9 +173,9 @@ def blob_names(row: Row) -> list[str]:
     return list(dict.fromkeys(found)) if found else found
 
 
-def encode_content(content: Content, keep: Keep | None) -> str:
-    """Return a content as stored text. `keep` stores large values as blobs; without it they stay in the text."""
-    return _pack(content, keep, typed=True)[0]
+def encode_content(content: Content) -> str:
+    """Return a content as stored text. Its large values are in the text too: a letter or a page has no blobs."""
+    return _pack(content, None, typed=True)[0]
 
 
 def as_recorded(content: T) -> T:

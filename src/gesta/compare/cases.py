@@ -147,7 +147,7 @@ def _line(entry: Entry) -> str:
         at=utc_text(entry.at),
         span=entry.span,
         causes=list(entry.causes),
-        content=msgspec.Raw(encode_content(content, None).encode()),
+        content=msgspec.Raw(encode_content(content).encode()),
         annotations=entry.annotations,
     )
     return msgspec.json.encode(line, enc_hook=repr).decode()

@@ -70,7 +70,7 @@ def told(content: Content) -> dict[str, Any]:
 
 def stored(content: Content) -> Any:
     """Return a content as its stored JSON. Large values, which a store keeps separately, are included."""
-    return json.loads(encode_content(content, None))
+    return json.loads(encode_content(content))
 
 
 def unwrapped(value: Any) -> Any:

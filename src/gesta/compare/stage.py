@@ -246,7 +246,7 @@ class Stage:
         for entry in self.recorded[self.written :]:
             if not by_letter(self.recorded, entry):
                 break
-            found.append(Letter(run, self._key(entry), encode_content(entry.content, None), "", entry.seq))
+            found.append(Letter(run, self._key(entry), encode_content(entry.content), "", entry.seq))
         return found
 
     def _key(self, entry: Entry) -> str:

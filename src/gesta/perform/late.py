@@ -60,7 +60,7 @@ def late(run: str, attempt: int, key: str | None, content: Content) -> Letter:
         key: idempotency key of the attempt.
         content: the result or the fault.
     """
-    return Letter(run, f"{LATE}{attempt}-{(key or '')[:16]}", encode_content(content, None))
+    return Letter(run, f"{LATE}{attempt}-{(key or '')[:16]}", encode_content(content))
 
 
 async def send(letter: Letter, store: Store) -> None:

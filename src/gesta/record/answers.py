@@ -304,7 +304,7 @@ def _meaning(word: Word) -> str:
     bare: dict[str, Any] = {"by": "", "sent_at": None}
     if isinstance(word, ApprovalContent):
         bare |= {"reason": None, "token": None, "refused": None}
-    return encode_content(replace(word, **bare), None)
+    return encode_content(replace(word, **bare))
 
 
 def other_than(word: Word) -> Callable[[Word], bool]:

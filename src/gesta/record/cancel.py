@@ -29,7 +29,7 @@ from gesta.state.opening import close_orphans
 from gesta.store import Letter, RunRow, Store
 
 
-async def cancel_below(leases: Leases, clock: Clock, live: LiveRun, name: str | None = None) -> list[str]:
+async def cancel_below(leases: Leases, clock: Clock, live: LiveRun, name: str | None) -> list[str]:
     """End the open turns of the child runs of `live`, and of all runs below these; see `Host.call_off`."""
     assert live.state.opened is not None
     rows = await leases.store.runs(live.state.opened.session)
@@ -106,7 +106,7 @@ class _Ending:
         try:
             return await self._cancel(row.run)
         except RunHeld:  # an attempt on record before this letter may be at work, and a later one does not begin
-            text = encode_content(SignalContent(name="cancel", by=f"run {self.root}"), None)
+            text = encode_content(SignalContent(name="cancel", by=f"run {self.root}"))
             await store.send(Letter(row.run, f"cancel-{self.root}", text))
         return await self.below(row.run) | set((await state_of(store, row.run)).left_in_doubt())
 

@@ -272,9 +272,8 @@ class Follower:
         for event in told:
             if isinstance(event, EndEvent) and self._turn == event.outcome.turn and event.run in self._target.runs:
                 self._over = True
-        ready = [each for each in self._held if self.runs.get(each[0].run, 0) >= each[1]]
-        self._held = [each for each in self._held if each not in ready]
-        return heard + [told for words in ready for told in self._take_words(*words)]
+        held, self._held = self._held, []  # words that still have to wait are held again
+        return heard + [told for words in held for told in self._take_words(*words)]
 
     def _ours(self, entry: Entry) -> bool:
         """Return whether to yield the events of an entry: always, unless the target is a turn that has not begun."""

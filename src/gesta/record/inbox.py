@@ -106,7 +106,7 @@ class Inbox:
         refuse_odd(content)
         if isinstance(content, ApprovalContent) and (held := SECRETS.named_in(str(content.args))) is not None:
             raise AgentError(f"The arguments hold the secret {held!r}. {NO_ARGUMENT}")
-        return await self.store.send(Letter(run, SECRETS.text(key), encode_content(content, None)))
+        return await self.store.send(Letter(run, SECRETS.text(key), encode_content(content)))
 
     async def approve(
         self,

@@ -181,7 +181,7 @@ class Turns:
         """
         before = await opened_before(self.store, run, opening)
         if before is None and name:
-            cancel = encode_content(SignalContent(name="cancel", by="a new message"), None)
+            cancel = encode_content(SignalContent(name="cancel", by="a new message"))
             await self.store.send(Letter(run, f"replaced-{name}", cancel))
         return before if before is not None and before.end is not None else None
 

@@ -112,7 +112,7 @@ async def queue_message(store: Store, run: str, opening: Opening, content: UserC
     Raises OtherMessage if a message that waits there has the same key and is another one.
     """
     key = MESSAGE + opening.key if opening.key is not None else UNNAMED + os.urandom(8).hex()
-    if not await store.send(Letter(run, key, encode_content(content, None))):
+    if not await store.send(Letter(run, key, encode_content(content))):
         for letter, known in await letters(store, run):
             if letter.key == key and isinstance(known, UserContent):
                 queued = Turn(0, key, opening.name, question=1, task=known.value, parts=len(known.parts or ()))

@@ -205,5 +205,5 @@ class Pages:
             "span": entry.span,
             "causes": entry.causes,
             "annotations": entry.annotations,
-            "content": msgspec.Raw(encode_content(entry.content, None).encode()),
+            "content": msgspec.Raw(encode_content(entry.content).encode()),
         }

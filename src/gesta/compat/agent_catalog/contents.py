@@ -191,7 +191,7 @@ class BaseContent(Model, kinds.Base, frozen=True, kw_only=True):
         return {"type": "function-plain", "function": checks, "serialization": written}
 
     def _as_json(self, given: dict[str, Any]) -> dict[str, Any]:
-        back = decode_content(encode_content(self, None), {})  # type: ignore[arg-type]  # `self` is a member of the union
+        back = decode_content(encode_content(self), {})  # type: ignore[arg-type]  # `self` is a member of the union
         told = {name: plain(getattr(back, name)) for name in given}
         return told | {"kind": str(given["kind"])}
 

@@ -104,4 +104,4 @@ async def kill_session(record: Record, session_id: str, task: str | None = None)
             content = SignalContent(name="cancel", by="kill")
             key = f"kill-{state.turn.begin}"
             at = utc_text(record.turns.clock())
-            await record.store.send(Letter(row.run, key, encode_content(content, None), at))
+            await record.store.send(Letter(row.run, key, encode_content(content), at))

@@ -2,6 +2,7 @@
 
 import functools
 import math
+import os
 import shutil
 import subprocess
 import sys
@@ -665,6 +666,45 @@ async def test_a_subprocess_of_an_attempt_counts_until_it_has_ended(tmp_path: Pa
         started[0].communicate(b"\n")
         assert (await record.run(agent, "go", session="s", key="k")).answer == "ok"
     assert len(keys) == 2
+
+
+async def test_an_attempt_that_cannot_be_prepared_gives_its_thread_back() -> None:
+    class Full(MemoryStore):
+        def keep(self) -> Any:
+            raise OSError(24, "Too many open files")
+
+    pay = gesta.tool(lambda: "paid", name="pay", effect="idempotent")
+    record = Record(Full(), bind)
+    with pytest.raises(OSError, match="Too many open files"):
+        await record.run(acting(gesta.call("pay"), "ok", tools=[pay]), "go")
+    slots = [outlive.ThreadSlot() for _ in range(outlive.THREADS)]
+    assert all(slot.free() for slot in slots)
+    for slot in slots:
+        slot.leave()
+
+
+async def test_a_subprocess_that_has_ended_does_not_stay_a_zombie_when_a_tool_starts_another() -> None:
+    started: list[tuple[int, Any]] = []
+
+    @gesta.tool(effect="pure")
+    def begin(context: gesta.Context) -> str:
+        """Begin something in the background."""
+        child = context.popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+        started.append((child.pid, child.stdin))
+        return "begun"
+
+    def ended(pid: int) -> None:
+        os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
+
+    async with gesta.open() as record:
+        for _ in range(2):
+            await record.run(acting(gesta.call("begin"), "ok", tools=[begin]), "go")
+            pid, given = started[-1]
+            given.write(b"\n")
+            given.close()
+            ended(pid)
+    with pytest.raises(ChildProcessError):
+        ended(started[0][0])
 
 
 async def test_a_subprocess_keeps_its_attempt_from_being_over_after_its_process_died(tmp_path: Path) -> None:

@@ -55,6 +55,7 @@ class Mark:
 _STARTED_BY: ContextVar[Mark | None] = ContextVar("gesta_started_by", default=None)
 _AT_WORK: WeakValueDictionary[str, Mark] = WeakValueDictionary()
 _SUBPROCESSES: dict[str, list[subprocess.Popen[Any]]] = {}
+_LISTING = Lock()  # held while that list of subprocesses changes
 _SLOTS: RunVar[anyio.CapacityLimiter] = RunVar("gesta_threads")
 
 
@@ -110,10 +111,17 @@ def runs_subprocess(attempt: str) -> bool:
     """Return whether a subprocess that an attempt started by `Context.popen` still runs."""
     if attempt not in _SUBPROCESSES:
         return False
-    left = [each for each in _SUBPROCESSES.pop(attempt, []) if each.poll() is None]
-    if left:
-        _SUBPROCESSES[attempt] = left
-    return bool(left)
+    with _LISTING:
+        _forget_ended()
+        return attempt in _SUBPROCESSES
+
+
+def _forget_ended() -> None:
+    """Remove the subprocesses that have ended. The operating system keeps each of them until somebody asks for it."""
+    for attempt, started in list(_SUBPROCESSES.items()):
+        _SUBPROCESSES[attempt] = left = [each for each in started if each.poll() is None]
+        if not left:
+            del _SUBPROCESSES[attempt]
 
 
 def popen(attempt: str, descriptor: int | None, *args: Any, **options: Any) -> "subprocess.Popen[Any]":
@@ -126,7 +134,9 @@ def popen(attempt: str, descriptor: int | None, *args: Any, **options: Any) -> "
     if descriptor is not None:
         options["pass_fds"] = (*options.get("pass_fds", ()), descriptor)
     started: subprocess.Popen[Any] = subprocess.Popen(*args, **options)  # noqa: S603 - what the tool's author wrote
-    _SUBPROCESSES.setdefault(attempt, []).append(started)
+    with _LISTING:
+        _forget_ended()
+        _SUBPROCESSES.setdefault(attempt, []).append(started)
     return started
 
 

@@ -144,11 +144,7 @@ async def _with_slots(works_: Sequence[ReadyCall], live: LiveRun) -> list[ReadyC
 
 async def _try_all(works_: Sequence[ReadyCall], live: LiveRun) -> None:
     """Make several calls at the same time. If an entry cannot be written, raise the error when all calls have ended."""
-    trials = [_write_attempt(work, live) for work in works_]
     keep, marks = live.log.journal.store.keep, dict[int, Mark]()
-    for work, (attempt, _) in zip(works_, trials, strict=True):
-        if work.tool.effect != "pure":
-            marks[attempt.seq] = mark_of(attempt_name(live, attempt.seq), keep)  # from here on it is treated as running
     begun, left, checked = False, len(works_), 0.0
     failures: list[GestaError] = []
 
@@ -164,6 +160,10 @@ async def _try_all(works_: Sequence[ReadyCall], live: LiveRun) -> None:
             live.stop.ask()  # from here on nothing can be written
 
     try:
+        trials = [_write_attempt(work, live) for work in works_]
+        for work, (attempt, _) in zip(works_, trials, strict=True):
+            if work.tool.effect != "pure":  # from here on it is treated as running
+                marks[attempt.seq] = mark_of(attempt_name(live, attempt.seq), keep)
         await _on_record(trials, live)
         begun = not (marks and await _told_meanwhile(trials, live))
         checked = time.monotonic()

@@ -5,6 +5,7 @@ import msgspec
 import gesta
 from gesta.entry import Entry, fold
 from gesta.kinds import Kind
+from gesta.state.account import UNWEIGHED, weigh
 from gesta.state.run import RunState, RunView
 
 
@@ -49,3 +50,15 @@ async def test_a_turn_is_open_until_its_end_is_on_record() -> None:
     assert not ended.open
     assert ended.turn is not None
     assert (ended.turn.reason, ended.turn.text, ended.turn.requests, ended.turn.calls) == ("answered", "done", 2, 1)
+
+
+async def test_the_state_of_a_program_holds_no_message_of_its_many_turns_and_counts_each() -> None:
+    async def echo(_verbs: object, text: str) -> str:
+        return text
+
+    async with gesta.open() as record:
+        for number in range(2 * UNWEIGHED):
+            outcome = await record.run(gesta.Agent("a", program=echo), f"Message {number:012}", session="s")
+        state, entries = await record.state(outcome.run), await record.read(outcome.run)
+    assert len(state.weight.since) <= UNWEIGHED
+    assert state.weight.tokens == sum(weigh(each.content) for each in entries if each.kind is Kind.User)

@@ -113,58 +113,51 @@ class Trial(Struct, frozen=True):
 
 def context_of(trial: Trial, live: LiveRun) -> Context:
     """Return the `gesta.Context` that the tool gets for one attempt of a call."""
-    opened, call, attempt, cancelled = live.state.opened, trial.call, trial.seq, trial.cancelled
-    assert opened is not None
+    call, attempt = trial.call, trial.seq
     trial.children.task = anyio.get_current_task().id
-    store = live.log.journal.store
-    in_task = partial(_in_task, current_token())
     return Context(
-        record=live.record,
-        run=live.log.run,
-        session=opened.session,
-        user=live.state.user,
+        **_facts(live, call.seq, trial.cancelled),
         key=trial.key,
         explain_id=f"{live.log.run}.{attempt}",
-        streaming=bool(live.broadcast.listeners),
-        clock=live.clock,
         call=partial(_call_agent, live, trial, ""),
         call_as=partial(_call_agent, live, trial),
-        respond=partial(in_task, _respond, live, cancelled),
-        found=partial(in_task, _write_retrieval, live, attempt),
-        popen=partial(popen, attempt_name(live, attempt), store.descriptor()),
+        found=partial(_in_task, current_token(), _write_retrieval, live, attempt),
+        popen=partial(popen, attempt_name(live, attempt), live.log.journal.store.descriptor()),
         answers=dict(call.answers),
         state=call.state,
         resumed=trial.resumed,
-        cancelled=cancelled,
-        deps=live.deps,
-        traceparent=_header(live, call.seq),
     )
-
-
-def _header(live: LiveRun, seq: int) -> str | None:
-    span = live.span(seq)
-    return None if span is None else str(span)
 
 
 def turn_context(live: LiveRun) -> Context:
     """Return the context for a function that is called for a whole turn, such as a hook. Its `key` is empty."""
-    opened, turn = live.state.opened, live.state.turn
-    assert opened is not None and turn is not None
-    return Context(
-        record=live.record,
-        run=live.log.run,
-        session=opened.session,
-        user=live.state.user,
-        key="",
-        explain_id=f"{live.log.run}.{turn.begin}",
-        streaming=bool(live.broadcast.listeners),
-        clock=live.clock,
-        call=no_agent,
-        respond=partial(_in_task, current_token(), _respond, live, lambda: live.stop.asked),
-        cancelled=lambda: live.stop.asked,
-        deps=live.deps,
-        traceparent=_header(live, turn.begin),
-    )
+    turn = live.state.turn
+    assert turn is not None
+    facts = _facts(live, turn.begin, lambda: live.stop.asked)
+    return Context(**facts, key="", explain_id=f"{live.log.run}.{turn.begin}", call=no_agent)
+
+
+def _facts(live: LiveRun, seq: int, cancelled: Callable[[], bool]) -> dict[str, Any]:
+    """Return the fields of a context that do not depend on what it is for.
+
+    Args:
+        seq: seq of the entry with which the tracing span of the context begins.
+        cancelled: returns whether nobody waits any more for the function that gets the context.
+    """
+    opened, span = live.state.opened, live.span(seq)
+    assert opened is not None
+    return {
+        "record": live.record,
+        "run": live.log.run,
+        "session": opened.session,
+        "user": live.state.user,
+        "streaming": bool(live.broadcast.listeners),
+        "clock": live.clock,
+        "respond": partial(_in_task, current_token(), _respond, live, cancelled),
+        "cancelled": cancelled,
+        "deps": live.deps,
+        "traceparent": None if span is None else str(span),
+    }
 
 
 async def no_agent(*_: Any) -> Outcome:

@@ -35,8 +35,8 @@ COSTS = frozenset({Kind.Budget, Kind.Edge, Kind.Question, Kind.Answer})
 BYTES = 4
 """Bytes of text per token, for estimates."""
 UNWEIGHED = 16
-"""Greatest number of contents that `Weight` keeps without estimating their tokens. The estimate is delayed because
-most policies never need it."""
+"""Number of contents from which `Weight` estimates their tokens at the next message or reply, and keeps only the sum.
+The estimate is delayed because most policies never need it."""
 FILE = 1_500
 """Estimated number of tokens of an image or a file."""
 
@@ -178,8 +178,11 @@ class Weight(Struct):
 
     def take(self, entry: Entry) -> None:
         """Add an entry's content, which later prompts show, to the estimate. The entry's kind must be in `WEIGHED`."""
-        if entry.content.kind is not Kind.Assistant or not entry.causes:
+        kind = entry.content.kind
+        if kind is not Kind.Assistant or not entry.causes:
             self.since.append(entry.content)
+        if kind is not Kind.ToolResult and len(self.since) >= UNWEIGHED:  # a program's turn has no reply
+            self._estimate()
 
     def reply(self, counts: Tokens | None, content: ChatCompletionContent) -> None:
         """Add a completion.
@@ -192,8 +195,12 @@ class Weight(Struct):
             return
         self.since.append(content)
         if len(self.since) >= UNWEIGHED:
-            self.known = self.tokens
-            self.since.clear()
+            self._estimate()
+
+    def _estimate(self) -> None:
+        """Estimate the tokens of the contents in `since`, and keep the sum in place of them."""
+        self.known = self.tokens
+        self.since.clear()
 
     def compact(self, content: CompactionContent) -> None:
         """Subtract the tokens that a compaction left out, and add those of its summary."""

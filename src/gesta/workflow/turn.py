@@ -4,7 +4,6 @@ A program is an async function that runs an agent's turn in place of a model. A 
 """
 
 from collections.abc import Awaitable
-from traceback import format_exception
 from typing import Any
 
 from gesta.agent import Agent, Answer
@@ -14,7 +13,7 @@ from gesta.errors import BadArguments, GestaError, message_of
 from gesta.events import Outcome
 from gesta.kinds import Error
 from gesta.loop import outcome_of
-from gesta.perform.call_contents import plain
+from gesta.perform.call_contents import plain, trace_of
 from gesta.perform.execution import LiveRun
 from gesta.perform.move import perform
 from gesta.perform.stop import TurnLeft
@@ -105,8 +104,7 @@ def _why(left: BaseException) -> BaseException:
 
 
 def _error(failure: BaseException) -> Error:
-    trace = "".join(format_exception(failure, limit=-8))
-    return Error(type=type(failure).__name__, message=message_of(failure), traceback=trace)
+    return Error(type=type(failure).__name__, message=message_of(failure), traceback=trace_of(failure))
 
 
 def _last(live: LiveRun) -> tuple[Cause, ...]:

@@ -33,7 +33,7 @@ from gesta.kinds import (
 from gesta.model.request import Delta, LocalModel, Parser, Piece, Reply, Request, native_by
 from gesta.perform.call_contents import checked_call, trace_of
 from gesta.perform.compaction import compact
-from gesta.perform.execution import LiveRun
+from gesta.perform.execution import Heading, LiveRun
 from gesta.perform.instructions import instructed
 from gesta.perform.threads import strayed
 from gesta.prompt import Reader
@@ -84,12 +84,13 @@ async def ask(agent: Agent, live: LiveRun, *, smaller: bool = False) -> None:
     agent = agent.offering(live.state.tool_state)
     if smaller and await compact(agent, live):
         return
-    if live.heading is None or live.heading.agent is not agent:  # or else the heading of the last request is used
+    heading = live.heading
+    if heading is None or heading.agent is not agent:  # or else the heading of the last request is used
         made = agent if isinstance(agent.instructions, str) else await instructed(agent, live)
         if made is None:
             return
-        agent = made
-    request, entry = _write_request(agent, live)
+        agent, heading = made, live.head(made)
+    request, entry = _write_request(heading, live)
     coming, start = Coming(entry.seq), time.monotonic()
     coming.quiet = agent.hooks is not None and agent.hooks.answer is not None
     if agent.policy.budget is not None or (turn is not None and turn.spending.allowed is not None):
@@ -131,14 +132,12 @@ async def _write_broken_off(live: LiveRun, coming: Coming) -> None:
         await live.log.durable()
 
 
-def _write_request(agent: Agent, live: LiveRun) -> tuple[Request, Entry]:
-    """Write the entry of a request, and return the request to send and its entry.
+def _write_request(heading: Heading, live: LiveRun) -> tuple[Request, Entry]:
+    """Write the entry of a request with this heading, and return the request to send and its entry.
 
     The entry has the blocks (encoded messages) that the request adds, and the digest of the whole body.
     """
-    state, prompt = live.state, live.prompt
-    heading = live.head(agent)
-    header = heading.header
+    state, prompt, header = live.state, live.prompt, heading.header
     if header != state.header:
         live.write(header)
         live.absorb()

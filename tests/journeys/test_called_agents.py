@@ -6,11 +6,15 @@ from typing import Any
 import pytest
 from anyio import create_task_group
 from anyio.lowlevel import checkpoint
+from msgspec.structs import replace
 
 import gesta
+from gesta.address import bind
 from gesta.compare.replaying import replay_run
 from gesta.perform import child
 from gesta.record.record import Record
+from gesta.store import Lease
+from gesta.stores.memory import MemoryStore
 
 Call = Callable[[str], Any]
 Plan = Callable[[int, Call], Any]
@@ -167,3 +171,29 @@ async def test_a_turn_that_waited_and_was_replaced_is_replayed(how: str) -> None
         entries = {row.run: await record.read(row.run) for row in await record.store.runs()}
     replay = await replay_run(entries, outcome.run, agent)
     assert (replay.divergence, replay.entries) == (None, len(entries[outcome.run]))
+
+
+class Dying(MemoryStore):
+    """A store in which each process that held a lease has died, once `deadly` is set."""
+
+    deadly = False
+
+    async def lease(self, run: str, *, mirror: bool = False) -> Lease:
+        return replace(await super().lease(run, mirror=mirror), lost=self.deadly)
+
+
+async def test_deaths_count_in_a_turn_whose_agent_was_called_twice_and_has_answered() -> None:
+    pay = gesta.tool(lambda: "paid", name="pay", effect="once", approval=True)
+    sign = gesta.tool(lambda: "signed", name="sign", effect="once", approval=True)
+    payer = gesta.Agent("payer", model=gesta.scripted(gesta.call("pay"), "Paid."), tools=[pay])
+    model, policy = gesta.scripted(gesta.call("payer", task="Pay."), gesta.call("sign")), gesta.Policy(deaths=2)
+    desk = gesta.Agent("desk", model=model, tools=[payer.as_tool(), sign], policy=policy)
+    record = Record(store := Dying(), bind)
+    outcome = await record.run(desk, "Pay, and sign.", session="s")
+    await record.approve(outcome.waiting[0], by="ann")
+    outcome = await record.resume(outcome.run, desk)
+    assert [each.tool for each in outcome.waiting] == ["sign"]
+    store.deadly = True
+    for waits in ("approval", "deaths"):
+        outcome = await record.resume(outcome.run, desk, by=None)
+        assert [each.what for each in outcome.waiting] == [waits]

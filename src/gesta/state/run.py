@@ -136,12 +136,12 @@ class RunView:
                 state.steps.take(entry)
             if (kind in PROGRESS or entry.annotations) and state.turn is not None:  # a program's note has an annotation
                 state.turn.deaths = 0
+            if kind in HANDLERS:
+                HANDLERS[kind](state, entry, entry.content)
             if kind in WEIGHED:
                 state.weight.take(entry)
             elif kind in COSTS and state.turn is not None:
                 state.turn.spending.take(entry)
-            if kind in HANDLERS:
-                HANDLERS[kind](state, entry, entry.content)
         except UNFIT as error:  # a field of a wrong type: no run may continue from it
             found = f"what its {entry.kind} content holds does not fit ({type(error).__name__}: {error})"
             raise BrokenRecord(f"entry {entry.id}", found) from error
@@ -150,10 +150,9 @@ class RunView:
 
 def _fold_begin(state: RunState, entry: Entry, content: BeginContent) -> None:
     state.above.update((content.opened if content.opened is not None else content).doubts or ())
-    if content.opened is not None:
-        state.opened = content.opened
-        if content.opened.base is not None:
-            _fork(state)
+    state.opened = content.opened or state.opened
+    if content.opened is not None and content.opened.base is not None:
+        _fork(state)
     if content.role == "turn":
         state.began.append(entry.seq)
         agent = content.agent.digest if content.agent is not None else ""
@@ -168,7 +167,9 @@ def _fold_begin(state: RunState, entry: Entry, content: BeginContent) -> None:
 def _fork(state: RunState) -> None:
     """Remove approvals and `retry` verdicts from all calls, so that a fork repeats no effect of its base run."""
     state.moved = ""
-    (state.turn.spending if state.turn is not None else Spending()).forked()
+    if state.turn is not None:  # the child runs of the base are none of the fork
+        state.turn.spending.forked()
+        state.turn.handed = 0
     for seq in [seq for call in state.calls.values() for seq in call.forked()]:
         state.questions.pop(seq, None)
 
@@ -262,7 +263,7 @@ def _fold_attempt(state: RunState, entry: Entry, content: AttemptContent) -> Non
 
 def _fold_edge(state: RunState, entry: Entry, content: EdgeContent) -> None:
     if state.turn is not None and entry.span == state.turn.begin:
-        state.turn.handed += 1
+        state.turn.handed += state.turn.spending.edge_of(content.child or "") is None  # else it is called again
         called_agent(state.calls, entry, content)
 
 
@@ -294,9 +295,8 @@ def _fold_fault(state: RunState, entry: Entry, content: FaultContent) -> None:
             state.turn.deep += 1
         elif content.error.type in OF_TURN:
             state.turn.stopped(entry.seq, content)
-        else:
-            below = state.turn.handed > 0 or any(step.edge is not None for step in state.steps.open.values())
-            state.turn.deaths += not below  # else the death counts in the run below
+        elif not (state.turn.handed > 0 or any(step.edge is not None for step in state.steps.open.values())):
+            state.turn.deaths += 1  # else the death counts in the run below
     for call in state.all_open():
         if call.last is not None and call.last.seq == content.of:
             call.doubted(call.last, entry.seq, content)

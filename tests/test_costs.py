@@ -22,7 +22,7 @@ from gesta.text.redactor import SECRETS
 
 FILES, FUNCTIONS = 42, 250
 """Of Gesta, in a turn of two model calls and a tool; by qualified names, without lambdas and comprehensions."""
-CALLS = {"{}/r.gesta": (236, 296), ":memory:": (219, 254)}
+CALLS = {"{}/r.gesta": (237, 297), ":memory:": (220, 255)}
 """Of Python and of C, in one more step of a function model that is handed its messages."""
 RESUMED = 74, 71
 """Of Python and of C, for each step of a run that is folded anew, its request included."""

@@ -37,8 +37,7 @@ class SystemContent(Base, frozen=True, kw_only=True, tag="system"):
     value: str
     parts: list[Part] | None = None
     source: list[str] | None = None
-    """The names of the agents or programs that made the text, the outermost first. A model reads the text with role
-    `user`."""
+    """Names of the agents or programs that made the text, the outermost first. A model reads it with role `user`."""
     user_id: str | None = None
     """The user on whose behalf the agent acts."""
     corrects: int | None = None
@@ -160,8 +159,7 @@ class AttemptContent(Base, frozen=True, kw_only=True, tag="attempt"):
     epoch: int
     """Epoch of the lease (the right to write the run) under which the attempt was made."""
     effect: str | None = None
-    """The tool's `effect` at the time of the attempt: pure, idempotent, once or transactional; `None` if it is not
-    known."""
+    """The tool's `effect` at the time of the attempt: pure, idempotent, once, transactional; `None` if not known."""
     process: str | None = None
     """Name of the process that makes the attempt, as `Store.gone` takes it; `None` in entries of format 1."""
     key: str | None = None
@@ -382,6 +380,8 @@ class SignalContent(Base, frozen=True, kw_only=True, tag="signal"):
     reason: str | None = None
     to: str | None = None
     """For `moved`: id of the record in which the run continues."""
+    of: int | None = None
+    """For `cancel`: seq of the `begin` of the turn to cancel; `None` for whichever turn is open."""
 
 
 class TimerContent(Base, frozen=True, kw_only=True, tag="timer"):

@@ -421,6 +421,27 @@ async def test_a_cancellation_that_a_worker_carries_out_first_does_not_touch_the
     assert (await record.resume("s", agent)).answer == "Two is paid."
 
 
+async def test_a_cancellation_that_comes_when_the_turn_has_ended_does_not_touch_the_next_one() -> None:
+    store = Meanwhile()
+    record = Record(store, bind)
+    model = gesta.scripted(gesta.call("pay", cents=1), "One is paid.", gesta.call("pay", cents=2), "Two is paid.")
+    agent = gesta.Agent("clerk", model=model, tools=[pay])
+    first = await record.run(agent, "Pay one.", session="s", key="one")
+    assert (await record.run(agent, "Pay two.", session="s", key="two")).queued
+
+    async def go_on() -> None:
+        await record.approve(first.waiting[0], by="ann")
+        assert (await record.resume("s", agent)).answer == "One is paid."
+        assert [each.args for each in await record.waiting("s")] == [{"cents": 2}]
+
+    store.before = go_on
+    assert await record.cancel(first.waiting[0], by="eva") is None
+    store.before = None
+    (waiting,) = await record.waiting("s")
+    await record.approve(waiting, by="ann")
+    assert (await record.resume("s", agent)).answer == "Two is paid."
+
+
 async def test_a_listener_that_leaves_early_does_not_break_the_turn_off() -> None:
     agent = gesta.Agent("desk", model=gesta.scripted("a long answer in many words"))
     async with gesta.open() as record:

@@ -208,7 +208,7 @@ def test_child_runs_never_spend_more_than_the_run_above_set_aside_for_them(
 
 
 def of_request(entries: Sequence[Entry], entry: Entry) -> bool:
-    return entries[entry.content.of - 1].kind is Kind.Request  # type: ignore[union-attr]
+    return entries[entry.content.of - 1].kind is Kind.Request  # type: ignore[union-attr, operator]
 
 
 def spent(entry: Entry, axis: str) -> float:

@@ -29,13 +29,14 @@ CHANCE: Mapping[Kind, tuple[str, ...]] = {
     Kind.Approval: ("sent_at", "token"),
     Kind.Answer: ("sent_at",),
     Kind.Resolution: ("sent_at",),
+    Kind.Signal: ("of",),
     Kind.Timer: ("due_at",),
     Kind.Budget: ("spent.prices",),
 }
 """Members that are not compared, by kind.
 
 They are times, numbers of leases (rights to write a run), process names, tracebacks, how much of a reply was shown, and
-names of child runs, which earlier releases did not always write.
+names of child runs and turns that a person cancelled, which earlier releases did not always write.
 The agent's description in a `begin` is left out too, because a change of the agent shows in its requests.
 """
 

@@ -99,8 +99,7 @@ class Record(Inbox):
             message: a text, or a list of texts, images and files (see `gesta.message.attached`).
             listener: function that is called with each event of the turn. If the turn was begun before, the function
                 gets its recorded events first.
-            options: see `MessageOptions`. If the run already has a turn with this `key`, that turn is continued, or its
-                outcome is returned.
+            options: see `MessageOptions`. A turn that was begun with this `key` is continued, or its outcome returned.
 
         Raises:
             NoDeps: a tool needs deps (objects that the program passes to tools), and there are none.
@@ -138,8 +137,7 @@ class Record(Inbox):
 
         Args:
             name: id of a run, a unique prefix of an id, `last`, or the name of a session; or a `Target`.
-            after: `id` of the last event that was read, or a `pos` (number of an entry in the record); only later
-                events are yielded.
+            after: `id` of the last event that was read, or a `pos` (see `Entry`); only later events are yielded.
             until_end: whether to stop as soon as no turn is open.
             most: greatest number of entries and words that may wait to be read.
 
@@ -220,8 +218,8 @@ class Record(Inbox):
     async def cancel(self, waiting: Waiting | str, *, by: str, reason: str | None = None) -> Outcome | None:
         """End the open turn of a run with the reason `cancelled`, and return its outcome.
 
-        Return `None` if another process is writing the run, which ends the turn at its next step, or has begun the
-        next turn. A message that waits in the inbox is left there: whoever goes on with the run begins its turn.
+        Return `None` if another process writes the run, and ends the turn at its next step, or has begun the next one.
+        A message that waits in the inbox stays there: whoever goes on with the run begins its turn.
 
         Args:
             waiting: an element of `outcome.waiting`; or the run: its id, a unique prefix of it, a session, or `last`.
@@ -237,10 +235,11 @@ class Record(Inbox):
         check_turn(waiting, row.run, state, self.now())
         assert state.turn is not None
         await check_home(self.store, row.run, state)
-        await self.send(row.run, SignalContent(name="cancel", by=by, reason=reason), key=f"cancel-{state.turn.begin}")
+        shown = state.turn.begin
+        await self.send(row.run, SignalContent(name="cancel", by=by, reason=reason, of=shown), key=f"cancel-{shown}")
         try:
-            ended = await self.turns.resume(Agent(row.name, Unasked()), row.run, by=by, only=state.turn.begin)
-            return ended if ended.turn == state.turn.begin else None
+            ended = await self.turns.resume(Agent(row.name, Unasked()), row.run, by=by, only=shown)
+            return ended if ended.turn == shown else None
         except RunHeld:
             return None
 

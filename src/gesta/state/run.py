@@ -364,7 +364,7 @@ def _fold_signal(state: RunState, _entry: Entry, content: SignalContent) -> None
     if content.name == "moved":
         state.moved = content.to or ""
     if state.turn is not None and state.open:
-        if content.name == "cancel":
+        if content.name == "cancel" and content.of in (None, state.turn.begin):
             state.turn.cancelled = f"{content.by}: {content.reason}" if content.reason else content.by
         elif content.name == "wake":
             state.turn.deaths = 0

@@ -101,7 +101,7 @@ async def kill_session(record: Record, session_id: str, task: str | None = None)
         ended.add(row.run)
         state = await record.state(row.run)
         if state.open and state.turn is not None:
-            content = SignalContent(name="cancel", by="kill")
+            content = SignalContent(name="cancel", by="kill", of=state.turn.begin)
             key = f"kill-{state.turn.begin}"
             at = utc_text(record.turns.clock())
             await record.store.send(Letter(row.run, key, encode_content(content), at))

@@ -12,6 +12,7 @@ import logging
 from collections.abc import AsyncIterator, Callable, Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import anyio
 from anyio.abc import TaskGroup
@@ -89,7 +90,7 @@ class Worker:
     """Continues the open turns of some agents in one record, until it is stopped."""
 
     def __init__(
-        self, record: Record, agents: Sequence[Agent], *, jobs: int = 4, failed: Callable[[Failed], None] = warn
+        self, record: Record, agents: Sequence[Agent[Any]], *, jobs: int = 4, failed: Callable[[Failed], None] = warn
     ) -> None:
         """Prepare a worker.
 

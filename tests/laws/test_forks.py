@@ -11,6 +11,7 @@ import anyio
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import Struct
 from tests.laws.scenes import Tape, World, agent, facts, play
 from tests.laws.test_evidence import flaws
 from tests.laws.test_replay import described, every
@@ -134,6 +135,24 @@ async def test_a_changed_result_leads_elsewhere_and_a_call_that_is_not_on_record
         same = await go_on(record, await fork(record, base, Fork(at=result.seq)), desk)
         assert same.answer == first.answer == "Done: paid 20"
         assert await record.verify() == []
+
+
+class Paid(Struct):
+    """An answer of a type."""
+
+    euros: int
+
+
+async def test_the_answer_of_a_fork_is_a_value_of_the_type_that_its_agent_promises() -> None:
+    agent = gesta.Agent("desk", model=gesta.scripted('{"euros": 20}', '{"euros": 30}'), output=Paid)
+    async with gesta.open() as record:
+        await record.run(agent, "Pay.", session="s")
+        await record.run(agent, "And again.", session="s")
+        base = await record.find("s")
+        said = [entry.seq for entry in await record.read(base.run) if entry.kind == "begin"]
+        for at in (said[1] - 1, base.head):  # the second message is sent again; nothing is
+            ended = await go_on(record, await fork(record, base, Fork(at=at)), agent)
+            assert ended.value == Paid(euros=30)
 
 
 def test_a_change_of_what_a_fork_shares_is_found_in_the_base_and_in_the_fork() -> None:

@@ -101,14 +101,14 @@ def read(path: str | os.PathLike[str]) -> Case:
     return Case(made, runs)
 
 
-async def check(case: Case, agent: Agent) -> list[str]:
+async def check(case: Case, agent: Agent[Any]) -> list[str]:
     """Replay a case, and return the first difference as lines of text; an empty list if the replay is equal."""
     found = await replay_run(case.runs, case.head.run, agent, How(prompts=False, live=case.head.live))
     first = found.first
     return [] if first is None else divergence_lines(first, list(case.runs[first.run]))
 
 
-async def accepted(case: Case, agent: Agent) -> Case:
+async def accepted(case: Case, agent: Agent[Any]) -> Case:
     """Return the case with new entries: the entries that the present code writes when the case is replayed.
 
     The new entries must have the same number and kinds as the recorded ones, because no model is asked.

@@ -23,6 +23,7 @@ from gesta.compare.texts import changed, json_of, nothing
 from gesta.entry import GENESIS, Cause, Entry, run_id
 from gesta.errors import AgentError, RunError, nearest
 from gesta.events import Outcome
+from gesta.function_tool.output import T
 from gesta.kinds import (
     ApprovalContent,
     ApprovalRequestContent,
@@ -42,7 +43,7 @@ from gesta.kinds import (
 from gesta.log.journal import Journal, read
 from gesta.models.replay import replay
 from gesta.prompt import rebuild
-from gesta.record.record import Record
+from gesta.record.record import Record, typed
 from gesta.state.opening import Opening
 from gesta.store import Batch, RunRow
 
@@ -136,7 +137,7 @@ async def fork(record: Record, base: RunRow, how: Fork) -> RunRow:
     return await record.find(run)
 
 
-async def go_on(record: Record, fork: RunRow, agent: Agent) -> Outcome:
+async def go_on(record: Record, fork: RunRow, agent: Agent[T]) -> Outcome[T]:
     """Send a fork the messages that people sent to its base after the shared entries, one after another.
 
     An open turn of the fork is resumed first. If a turn waits for somebody, no further message is sent. Returns the
@@ -160,11 +161,11 @@ async def go_on(record: Record, fork: RunRow, agent: Agent) -> Outcome:
             turn = said[entry.span - 1].content
             assert isinstance(turn, BeginContent)
             opening = Opening(name=fork.name, session=fork.session, content=entry.content, key=turn.key)
-            ended = await record.turns.take(agent, opening)
+            ended = typed(agent, await record.turns.take(agent, opening))
     return ended or await record.resume(fork.run, agent)
 
 
-def recorded_model(entries: Sequence[Entry], agent: Agent) -> Agent:
+def recorded_model(entries: Sequence[Entry], agent: Agent[Any]) -> Agent[Any]:
     """Return a copy of the agent, with a model that repeats the recorded answers of a run.
 
     The model streams if the first request of the run asked for streaming. To find out, the request is rebuilt both

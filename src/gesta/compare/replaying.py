@@ -9,6 +9,7 @@ writes. A child run is a run of another agent, to which the run gave a task. A t
 
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
+from typing import Any
 
 import msgspec
 from msgspec import Struct
@@ -99,7 +100,7 @@ Runs = Mapping[str, Sequence[Entry]]
 """Entries by run id."""
 
 
-async def replay_run(runs: Runs, run: str, agent: Agent, how: How | None = None) -> Replayed:
+async def replay_run(runs: Runs, run: str, agent: Agent[Any], how: How | None = None) -> Replayed:
     """Replay a run and its child runs, without effects, without asking a model, and without an API key.
 
     Args:
@@ -119,7 +120,7 @@ async def replay_run(runs: Runs, run: str, agent: Agent, how: How | None = None)
     return msgspec.structs.replace(found, below=tuple(below))
 
 
-def keyless(agent: Agent) -> Agent:
+def keyless(agent: Agent[Any]) -> Agent[Any]:
     """Return a copy of the agent whose model cannot send, and so needs no API key."""
     named = isinstance(agent.model, str) and agent.model
     return bind(agent, {str(agent.model): unsent(str(agent.model))} if named else None)

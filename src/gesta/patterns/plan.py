@@ -34,7 +34,7 @@ def plan_then_execute(
     tools: Sequence[Tool] = (),
     *,
     max_steps: int = 10,
-    executor: Agent | None = None,
+    executor: Agent[Any] | None = None,
     prompts: Prompts | None = None,
 ) -> Agent:
     """Return an agent that writes a plan first, then carries out its steps, and answers from the results.
@@ -62,7 +62,7 @@ def plan_then_execute(
     return Agent(name, model=model, tools=tuple(tools), program=program)
 
 
-async def carry_out(verbs: Verbs, worker: Agent, steps: Sequence[Step], plan: int) -> list[Result]:
+async def carry_out(verbs: Verbs, worker: Agent[Any], steps: Sequence[Step], plan: int) -> list[Result]:
     """Run each step as soon as the steps that it depends on have ended. Return the results in the order of the steps.
 
     Args:

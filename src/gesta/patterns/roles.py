@@ -97,13 +97,13 @@ def role(verbs: Verbs, name: str, prompts: Prompts | None = None, tools: Sequenc
     )
 
 
-def heir(agent: Agent, own: Agent) -> Agent:
+def heir(agent: Agent[Any], own: Agent[Any]) -> Agent[Any]:
     """Return a copy of `agent` with the tool groups and state of the pattern's agent `own`, if these are set."""
     groups = own.groups if own.groups is not None else agent.groups
     return msgspec.structs.replace(agent, groups=groups, state=own.state or agent.state)
 
 
-def offer(agent: Agent) -> list[dict[str, str]]:
+def offer(agent: Agent[Any]) -> list[dict[str, str]]:
     """Return the name and the description of each tool that an agent may use, to be shown to its planner."""
     return [{"name": tool.name, "description": tool.description} for tool in agent.offering("").tools]
 

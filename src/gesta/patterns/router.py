@@ -47,7 +47,7 @@ class Choice(Struct, frozen=True):
 def router(
     name: str,
     model: Model | str,
-    patterns: Mapping[str, Agent],
+    patterns: Mapping[str, Agent[Any]],
     *,
     descriptions: Mapping[str, str] | None = None,
     task_types: Mapping[str, Any] | None = None,
@@ -87,7 +87,7 @@ def router(
     return Agent(name, model=model, program=program)
 
 
-def framed(agent: Agent, framing: str) -> Agent:
+def framed(agent: Agent[Any], framing: str) -> Agent[Any]:
     """Return a copy of the agent whose instructions end with `framing`."""
     return msgspec.structs.replace(agent, instructions=joined(agent.instructions, framing))
 

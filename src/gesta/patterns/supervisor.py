@@ -33,7 +33,7 @@ def supervisor(
     tools: Sequence[Tool] = (),
     *,
     max_subagents: int = 5,
-    worker: Agent | None = None,
+    worker: Agent[Any] | None = None,
     prompts: Prompts | None = None,
 ) -> Agent:
     """Return an agent that divides a question among worker agents and answers from their findings.
@@ -62,7 +62,7 @@ def supervisor(
     return Agent(name, model=model, tools=tuple(tools), program=program)
 
 
-async def fan_out(verbs: Verbs, worker: Agent, goals: Sequence[str], plan: int) -> list[tuple[str, Result]]:
+async def fan_out(verbs: Verbs, worker: Agent[Any], goals: Sequence[str], plan: int) -> list[tuple[str, Result]]:
     """Run a worker for each goal, all at the same time. Return each goal with its result, in the order of the goals.
 
     Args:

@@ -5,6 +5,7 @@ A record is the store of all runs of agents. A turn is one message to an agent a
 
 from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import Any
 
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
@@ -30,7 +31,7 @@ Source = Record | Address | AbstractAsyncContextManager[Record]
 
 def app(
     record: Source,
-    agents: Sequence[Agent],
+    agents: Sequence[Agent[Any]],
     access: Access | None = None,
     *,
     work: bool = True,
@@ -57,7 +58,7 @@ def app(
 
 def assembled(
     record: Source,
-    agents: Sequence[Agent],
+    agents: Sequence[Agent[Any]],
     access: Access,
     *,
     work: bool,

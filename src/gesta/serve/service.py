@@ -26,7 +26,7 @@ LOGGER = logging.getLogger("gesta")
 class Service:
     """The agents of a server, the record that it serves, and its limits."""
 
-    def __init__(self, agents: Sequence[Agent], *, turns: int, followers: int) -> None:
+    def __init__(self, agents: Sequence[Agent[Any]], *, turns: int, followers: int) -> None:
         """Prepare a service, which can answer requests once `begin` was called.
 
         Args:

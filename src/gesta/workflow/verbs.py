@@ -60,7 +60,7 @@ class Result(Struct, frozen=True, kw_only=True):
     text: str
     """The answer, or the error message after a failure."""
     value: Any = None
-    """The value of the answer, if the answer is more than a text."""
+    """The answer as plain JSON, also if the called agent answers with a value of another type."""
     reason: str = "answered"
     error: Error | None = None
     seq: int
@@ -75,7 +75,7 @@ class Result(Struct, frozen=True, kw_only=True):
 class StepInput(Struct, frozen=True, kw_only=True):
     """The input of a step that calls an agent: the agent, its task and further facts."""
 
-    agent: Agent
+    agent: Agent[Any]
     run: str
     """Name of the child run."""
     content: SystemContent
@@ -98,7 +98,7 @@ class Verbs(ProgramTurn):
 
     async def call(
         self,
-        agent: Agent,
+        agent: Agent[Any],
         input: Any,
         name: str,
         *,
@@ -128,7 +128,7 @@ class Verbs(ProgramTurn):
 
     async def go_on(
         self,
-        agent: Agent,
+        agent: Agent[Any],
         content: SystemContent,
         name: str,
         *,

@@ -136,6 +136,46 @@ def test_a_fork_stops_where_it_would_have_an_effect_until_a_person_says_so(
     assert gesta("verify", "runs.gesta").exit_code == 0
 
 
+TEAM = """
+import gesta
+
+finder = gesta.Agent("finder", model=gesta.scripted("Rome is dry."))
+
+
+async def program(verbs, text):
+    found = await verbs.call(finder, text, "look")
+    place = await verbs.ask("place", "Rome or Oslo?")
+    return f"{place}: {found.text}"
+
+
+team = gesta.Agent("team", program=program)
+"""
+
+
+@pytest.fixture
+def asking(gesta: Gesta, folder: Path) -> None:
+    """A run of a program that asked a person, and has its answer."""
+    (folder / "team.py").write_text(TEAM)
+    assert gesta("run", "team.py:team", "Where is it dry?", "--session", "ann").exit_code == 3
+    assert gesta("answer", "ann", "Rome").exit_code == 0
+    assert gesta("resume", "ann", "team.py:team").stdout == "Rome: Rome is dry.\n"
+
+
+def test_a_fork_that_asks_a_person_shows_the_question_and_how_to_answer_it(gesta: Gesta, asking: None):
+    done = gesta("fork", "ann", "team.py:team", "--at", "2")
+    assert done.exit_code == 3
+    assert "It stops here: A question: Rome or Oslo?" in done.stderr
+    line = re.search(r"Go on with: gesta (.+) ANSWER && gesta (.+)", done.stderr)
+    assert line is not None
+    assert gesta(*line.group(1).split(), "Oslo").exit_code == 0
+    assert gesta(*line.group(2).split()).stdout == "Oslo: Rome is dry.\n"
+
+
+def test_a_diff_counts_how_turns_ended_and_not_the_steps_of_a_program(gesta: Gesta, asking: None):
+    facts = json.loads(gesta("diff", "ann", "ann", "--json").stdout)
+    assert facts["before"]["reasons"] == ["answered"]
+
+
 def test_a_fork_of_the_same_says_the_same_and_fires_nothing(
     gesta: Gesta, folder: Path, shop: Callable[[str, str], None]
 ):

@@ -44,6 +44,7 @@ from gesta.cli.talk import (
     short,
     styled,
 )
+from gesta.cli.waits import settling, why_forked
 from gesta.compare import cases, differences, forks
 from gesta.compare.offered import offered_names
 from gesta.compare.replaying import How, Replayed, Runs, replay_run
@@ -225,15 +226,15 @@ def _told(options: ForkOptions, fork: Fork, ended: Outcome | None, guesses: list
             f"(first by request {guesses[0]}). It said what it had said there in its turn."
         )
     for each in ended.waiting if ended is not None else ():
-        say(
-            f"It stops here: {each.tool} (call {each.call}) is not on record of run {base.run}, and may have an effect."
-        )
+        say(f"It stops here: {why_forked(each, base.run)}")
     agent, named = f" {quoted(options.agent)}" if options.agent else " FILE.py:NAME", options.named
     agent += "".join(f" --mcp {quoted(each)}" for each in options.mcp or ())
     if ended is None:
         say(f"Go on with: gesta resume {made.run}{agent}{named}")
     elif ended.end is None:
-        say(f"Let it happen with: gesta approve {made.run}{named} && gesta resume {made.run}{agent}{named}")
+        blocked = ended.waiting
+        begin = "Let it happen with" if all(each.what == "approval" for each in blocked) else "Go on with"
+        say(f"{begin}: {' && '.join([*settling(blocked, named), f'gesta resume {made.run}{agent}{named}'])}")
     say(f"Compare them with: gesta diff {base.run} {made.run}{named}", DIM)
 
 

@@ -125,6 +125,13 @@ def why(each: Waiting) -> str:
     return _why(each)
 
 
+def why_forked(each: Waiting, base: str) -> str:
+    """Return the reason why a fork of the run `base` does not continue, as a sentence for a person."""
+    if each.what != "approval":
+        return why(each)
+    return f"{each.tool} (call {each.call}) is not on record of run {base}, and may have an effect."
+
+
 def _why(each: Waiting) -> str:  # mypy reports a kind of wait that is missing here
     match each.what:
         case "resume" | "deaths" | "copy" | "child":

@@ -12,6 +12,7 @@ from typing import Any
 
 from msgspec import Struct
 
+from gesta.compare.outside import begins_turn
 from gesta.compare.same import Difference, counted, differences
 from gesta.entry import Entry
 from gesta.kinds import (
@@ -116,7 +117,9 @@ def facts(entries: Sequence[Entry]) -> Facts:
     calls = [entry for entry in entries if isinstance(entry.content, ToolCallContent)]
     counts = [tokens(each.usage) for each in contents if isinstance(each, ChatCompletionContent)]
     known = [each for each in counts if each is not None]
-    ends = [each for each in contents if isinstance(each, EndContent) and each.reason is not None]
+    turns = {entry.seq for entry in entries if begins_turn(entry)}
+    ended = [each for each in entries if not turns or each.span in turns]  # steps of a program end too
+    ends = [each.content for each in ended if isinstance(each.content, EndContent) and each.content.reason is not None]
     said = [each.value for each in contents if isinstance(each, AssistantContent)]
     return Facts(
         run=entries[0].run if entries else "",

@@ -163,6 +163,17 @@ def test_cancel_ends_the_turn_once(gesta: Gesta, run_id: Find):
     assert "error: The turn ended with cancelled: cancelled by ann: no longer\n" in done.stderr
 
 
+def test_a_command_that_finds_no_record_names_those_that_lie_there(gesta: Gesta):
+    gesta("run", "agent.py:plain", "hello", "--session", "ann", "--record", "bank.gesta")
+    for words in (["approve", "ann"], ["log", "ann", "--record", "bnak.gesta"]):
+        done = gesta(*words)
+        assert done.exit_code == 2
+        assert (
+            "That folder has 'bank.gesta'. Name one with --record FILE, or in the variable GESTA_RECORD." in done.stderr
+        )
+        assert "record: runs.gesta" not in done.stderr
+
+
 @pytest.mark.parametrize("words", [["approve", "nope"], ["cancel", "nope"], ["resolve", "nope", "done"]])
 def test_no_such_run_and_no_such_record(gesta: Gesta, words: list[str]):
     done = gesta(*words)

@@ -313,7 +313,6 @@ def test_another_agent_does_not_go_on_with_a_run(gesta: Gesta, run_id: Callable[
 
 def test_no_such_run_and_no_such_record(gesta: Gesta):
     assert gesta("resume", "last", "agent.py:plain").stderr == (
-        "record: runs.gesta\n"
         "error: No record at 'runs.gesta'. Name one with --record FILE, or run `gesta demo` to make one.\n"
     )
     gesta("run", "agent.py:plain", "hello", "--session", "trip-7")

@@ -13,7 +13,7 @@ from typing import Annotated, Literal
 import typer
 
 from gesta.cli.talk import DIM, Stop, say
-from gesta.errors import NoRecord
+from gesta.errors import GestaError, NoRecord
 
 DEFAULT = "runs.gesta"
 VARIABLE = "GESTA_RECORD"
@@ -52,16 +52,16 @@ class OnRecord(Common):
 
         Raises:
             NoRecord: there is no record.
-            Stop: the record would be in memory.
+            Stop: there is none, but others are in the folder; or the record would be in memory.
         """
         address = self.record or os.environ.get(VARIABLE) or DEFAULT
         if "://" not in address:
-            if not self.record:
-                say(f"record: {address}", DIM)
             if address == ":memory:":
                 raise Stop("A record that ends with the command helps nobody. Name a file: --record FILE.gesta")
             if not new and not Path(address).is_file():
-                raise NoRecord(address)
+                raise _missing(address)
+            if not self.record:
+                say(f"record: {address}", DIM)
         return address
 
     def source(self, named: str | None = None) -> str:
@@ -71,11 +71,11 @@ class OnRecord(Common):
 
         Raises:
             NoRecord: there is no record.
-            Stop: this folder has several records, and nothing names one.
+            Stop: there is none, but others are in the folder; or nothing says which of them is meant.
         """
         address = named or self.record or os.environ.get(VARIABLE) or nearest_record()
         if "://" not in address and not Path(address).is_file():
-            raise NoRecord(address)
+            raise _missing(address)
         return address
 
 
@@ -323,12 +323,28 @@ def nearest_record() -> str:
     for folder in (here, *here.parents):
         if (folder / DEFAULT).is_file():
             return os.path.relpath(folder / DEFAULT) if folder in (here, here.parent) else str(folder / DEFAULT)
-    others = sorted(path.name for path in here.glob("*.gesta") if path.is_file())
+    others = _records(here)
     if len(others) == 1:
         return others[0]
     if others:
         raise Stop(f"Several records lie here: {', '.join(others)}. Name one with --record FILE.")
     raise NoRecord(DEFAULT)
+
+
+def _missing(address: str) -> GestaError:
+    """Return the error that there is no record at an address. It names the records in the folder of the address."""
+    found = _records(Path(address).parent)
+    if not found:
+        return NoRecord(address)
+    them = ", ".join(map(repr, found[:5])) + (" and others" if found[5:] else "")
+    return Stop(
+        f"No record at {address!r}. That folder has {them}. Name one with --record FILE, or in the variable {VARIABLE}."
+    )
+
+
+def _records(folder: Path) -> list[str]:
+    found = folder.glob("*.gesta") if os.path.isdir(folder) else ()  # noqa: PTH112 - a NUL in it is no error
+    return sorted(path.name for path in found if path.is_file())
 
 
 def quoted(text: str) -> str:

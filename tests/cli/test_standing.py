@@ -71,6 +71,15 @@ def test_a_call_whose_process_cannot_be_looked_up_is_tried_again_once_a_person_s
 
 
 @pytest.mark.usefixtures("dies")
+def test_who_resumes_after_a_death_reads_that_the_attempt_was_looked_up(gesta: Gesta) -> None:
+    killed("run", "dying.py:payer", "Pay.", "--session", "s")
+    said = gesta("resume", "s", "dying.py:payer").stderr
+    assert re.search(r"^  looked up: attempt \d+ has ended$", said, re.MULTILINE), said
+    assert "unknown-end" not in said
+    assert gesta("sessions", "--errors").stdout.count("\n") == 1
+
+
+@pytest.mark.usefixtures("dies")
 def test_an_answer_about_a_call_whose_process_may_still_run_is_told_in_every_list(gesta: Gesta) -> None:
     killed("run", "dying.py:payer", "Pay.", "--session", "s")
     assert gesta("sessions", "--stands", "waiting").stdout.count("\n") == 1

@@ -122,6 +122,16 @@ async def test_each_filter_leaves_the_sessions_that_fit(record: gesta.Record) ->
     assert await names(record, after=1, limit=2) == ["finn", "eve"]
 
 
+async def test_a_process_that_died_and_was_looked_up_is_no_error(record: gesta.Record) -> None:
+    for name, types in {"lost": ["lost", "unknown-end"], "away": ["lost", "http-503"]}.items():
+        await write(
+            record, name, [kinds.FaultContent(of=1, error=kinds.Error(type=each, message="x")) for each in types]
+        )
+    errors = {each.name: each.errors for each in await record.sessions()}
+    assert (errors["lost"], errors["away"]) == (0, 1)
+    assert await names(record, errors=True) == ["away", "gus", "bob"]
+
+
 async def test_sessions_are_sorted_by_cost_tokens_and_entries(record: gesta.Record) -> None:
     assert (await names(record, sort="cost"))[0] == "eve"
     assert (await names(record, sort="tokens"))[0] == "eve"

@@ -27,7 +27,7 @@ from gesta.kinds import (
 from gesta.perform.call_contents import plain
 from gesta.prompt import observation_text
 from gesta.record.record import Record
-from gesta.state.calls import LOST
+from gesta.state.calls import LOST, UNKNOWN_END
 from gesta.text.visible import call_text
 
 WIDTH = 160
@@ -165,6 +165,8 @@ def entry_line(entry: Entry) -> tuple[str, str]:
             return short(f"~ {text}", WIDTH), DIM
         case AttemptContent(number=number) if number > 1:
             return f"attempt {number} of call {entry.content.of}", DIM
+        case FaultContent(of=of, error=error, over=over) if error.type == UNKNOWN_END:
+            return f"looked up: attempt {of} has ended" if over else f"looked up attempt {of}: {error.message}", DIM
         case FaultContent(error=error, wait_s=wait_s) if error.type != LOST:
             again = f"; again in {wait_s:g} s" if wait_s is not None else ""
             message = error.message.removesuffix(".") if again else error.message

@@ -55,6 +55,8 @@ UNSTARTED = "unstarted"
 """The function of the attempt was never called."""
 KEY_EXPIRED = "key-expired"
 """The call's idempotency key is so old that the service may have forgotten it."""
+NOT_FAILED = (LOST, UNKNOWN_END, UNSETTLED, UNSTARTED, KEY_EXPIRED, *WAITING)
+"""Types of errors in `fault` entries that are not counted as failures: something was lost, looked up, or waits."""
 EFFECTS = ("once", "transactional")
 """Values of a tool's `effect` with which a second attempt may cause a second effect."""
 STRICTNESS = ("pure", "idempotent", "transactional", "once")

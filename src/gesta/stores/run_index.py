@@ -16,6 +16,7 @@ from anyio import Lock
 from gesta.decide.waiting import BEGUN_BY
 from gesta.errors import RecordError
 from gesta.integrity.tombstones import SESSION
+from gesta.state.calls import NOT_FAILED
 from gesta.store import Store
 from gesta.stores.counted import READ, USAGE, WROTE
 from gesta.stores.postgres_tables import rewritten
@@ -57,6 +58,7 @@ FACTS = f"""WITH read AS MATERIALIZED (
                 WHERE begun.run = entries.run AND begun.seq = entries.span) END AS role,
         CASE WHEN kind = 'tool-result' THEN coalesce(json_extract(content, '$.outcome'),
             json_extract(content, '$.status'), 'ok') END AS outcome,
+        CASE WHEN kind = 'fault' THEN coalesce(json_extract(content, '$.error.type'), '') END AS fault,
         CASE WHEN kind = 'budget' AND json_type(content, '$.spent.usd') IN ('integer', 'real', 'number')
             THEN (SELECT CAST(json_extract(entries.content, '$.spent.usd') AS DOUBLE PRECISION) FROM entries AS asked
                 WHERE asked.run = entries.run AND asked.seq = CAST(json_extract(entries.content, '$.of') AS INTEGER)
@@ -75,7 +77,7 @@ known AS (
         min(pos) AS pos, max(seq) AS head, max(pos) AS last_pos,
         count(*) FILTER (WHERE kind IN ('user', 'assistant')) AS messages,
         count(*) FILTER (WHERE kind = 'tool-call') AS calls,
-        count(*) FILTER (WHERE kind = 'fault' OR (kind = 'tool-result'
+        count(*) FILTER (WHERE fault NOT IN ({", ".join(f"'{each}'" for each in NOT_FAILED)}) OR (kind = 'tool-result'
             AND outcome IN ('error', 'interrupted', 'unknown'))) AS errors,
         count(*) FILTER (WHERE kind = 'chat-completion') AS answers,
         sum(CASE WHEN tokens_out IS NOT NULL THEN tokens_in END) AS tokens_in,

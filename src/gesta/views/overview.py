@@ -14,12 +14,10 @@ from msgspec import Struct, field
 from gesta import kinds
 from gesta.entry import Entry
 from gesta.model.usage import tokens
-from gesta.state.calls import EFFECTS, KEY_EXPIRED, LOST, UNKNOWN_END, UNSETTLED, UNSTARTED, WAITING
+from gesta.state.calls import EFFECTS, KEY_EXPIRED, LOST, NOT_FAILED, UNKNOWN_END
 
 ANSWER = 600
 """Greatest number of characters of the last answer that are stored."""
-NOT_FAILED = (LOST, UNKNOWN_END, UNSETTLED, UNSTARTED, KEY_EXPIRED, *WAITING)
-"""Types of faults that are not counted as failures: something was lost, looked up, or waits."""
 
 
 class TurnFacts(Struct):

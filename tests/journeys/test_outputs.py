@@ -191,6 +191,25 @@ def test_a_type_that_no_model_can_be_told_is_refused_by_the_name_that_its_user_k
     assert "'value'" not in str(told.value)
 
 
+class Refund(TypedDict):
+    euros: int
+
+
+class Voucher(TypedDict):
+    points: int
+
+
+def test_types_that_json_cannot_tell_apart_are_refused_with_what_to_write() -> None:
+    with pytest.raises(BadTool, match=r"^output=.* is no type for an answer .* Struct with a tag"):
+        desk(ROME, output=Refund | Voucher)
+
+    def pay(how: Refund | Voucher) -> str:
+        return ""
+
+    with pytest.raises(BadTool, match=r"^Tool 'pay': 'how' is no type for JSON .* Struct with a tag"):
+        gesta.tool(pay)
+
+
 def test_two_tools_named_answer_are_refused() -> None:
     @gesta.tool
     def answer() -> str:

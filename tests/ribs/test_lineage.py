@@ -345,6 +345,8 @@ async def test_explain_says_which_entry_it_does_not_find() -> None:
                 await record.explain(wrong)
         with pytest.raises(gesta.GestaError, match="'seven' is no id of an entry"):
             await record.explain("seven")
+        with pytest.raises(gesta.GestaError, match="A value of type Outcome is no entry"):
+            await record.explain(outcome)  # type: ignore[arg-type]
         with pytest.raises(NoRun, match="No run or session 'nobody'"):
             await record.explain("nobody.1")
 

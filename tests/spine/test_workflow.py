@@ -48,6 +48,18 @@ async def test_a_name_that_is_used_twice_is_refused_to_the_program() -> None:
     assert await record.store.runs("s") == [], "nothing was promised yet, so nothing is on record"
 
 
+async def test_a_program_that_is_no_async_function_is_told_so() -> None:
+    def program(_verbs: Verbs, _text: str) -> str:
+        return "Rome"
+
+    agent = gesta.Agent("boss", program=program)  # type: ignore[arg-type]
+    ended = await Record(MemoryStore(), address.bind).run(agent, "go")
+    assert ended.error is not None
+    assert ended.error.message == (
+        "The program of agent 'boss' is no async function: it returned 'Rome', expected a coroutine. Write `async def`."
+    )
+
+
 async def test_what_a_program_raises_is_how_its_turn_ends() -> None:
     async def program(_verbs: Verbs, _text: str) -> str:
         raise ValueError("no")

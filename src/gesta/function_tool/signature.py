@@ -220,13 +220,25 @@ def _schema(parameters: type[Struct], name: str) -> dict[str, Any]:
             wanted = (
                 "Take standard types, dataclasses, TypedDicts, Structs or pydantic models, or fix it with partial()."
             )
-            raise BadTool(f"Tool {name!r}: {field.name!r} is no type for JSON ({exc}). {wanted}") from exc
+            raise BadTool(
+                f"Tool {name!r}: {field.name!r} is no type for JSON ({exc}). {union_advice(exc) or wanted}"
+            ) from exc
     (ref,), defs = make([parameters])
     own = defs.pop(ref["$ref"].removeprefix("#/$defs/"))
     schema = {"type": "object", "properties": own["properties"], "required": []}
     schema |= {"$defs": defs | parts} if defs or parts else {}
     close(schema)
     return schema
+
+
+def union_advice(problem: BaseException | None) -> str:
+    """Return what to write in place of a union whose members JSON cannot tell apart; an empty text for other types."""
+    if not str(problem).startswith("Type unions"):
+        return ""
+    return (
+        "JSON does not tell such types apart. Make each a msgspec Struct with a tag, as in "
+        "`class Letter(msgspec.Struct, tag=True)`, or make one type of them."
+    )
 
 
 def close(schema: Any) -> None:

@@ -124,4 +124,9 @@ def _key(entry: Entry | str | Key) -> Key:
                 f"{entry!r} is no id of an entry. An id is a run, a dot and a seq: `gesta log` shows them."
             )
         return run, int(seq)
+    if not isinstance(entry, tuple):
+        raise GestaError(
+            f"A value of type {type(entry).__name__} is no entry. Pass an entry of record.read(run), such as "
+            "the one of kind 'assistant', or its id, or its run and seq."
+        )
     return entry

@@ -4,6 +4,7 @@ A program is an async function that runs an agent's turn in place of a model. A 
 """
 
 from collections.abc import Awaitable
+from inspect import isawaitable
 from typing import Any
 
 from gesta.agent import Agent, Answer
@@ -41,7 +42,7 @@ async def play(agent: Agent, live: LiveRun) -> Outcome:
         if turn.begin <= live.state.since:  # commit what was learned, in case the program kills this process too
             await live.log.durable()
         try:
-            given = await _left_at_once(agent.program(verbs, turn.task), live)
+            given = await _left_at_once(_awaitable(agent, agent.program(verbs, turn.task)), live)
             text, value = (given.text, given.value) if isinstance(given, Answer) else (None, given)
             value = "" if value is None and agent.output is None else plain(value)
             causes = verbs.sources or _last(live)
@@ -54,6 +55,13 @@ async def play(agent: Agent, live: LiveRun) -> Outcome:
             finish = failure.finish if isinstance(failure, Stopped) else Finish("failed", _error(failure))
     await perform(agent, finish, live)
     return outcome_of(live.log.run, live.state)
+
+
+def _awaitable(agent: Agent, begun: Any) -> Awaitable[Any]:
+    if not isawaitable(begun):
+        found = f"it returned {begun!r:.60}, expected a coroutine"
+        raise TypeError(f"The program of agent {agent.name!r} is no async function: {found}. Write `async def`.")
+    return begun
 
 
 async def _left_at_once(program: Awaitable[Any], live: LiveRun) -> Any:

@@ -319,6 +319,13 @@ def test_a_case_fails_where_the_answer_drifts_and_moves_along_when_that_is_accep
     assert code == 1
     assert "result of order(number=1): $.tool_result.euros\n  - 20\n  + 21\n" in said
     assert "If that is meant: gesta case accept cases/ann.jsonl" in said
+    (there / "shop.py").rename(there / "shops.py")
+    code, said = run(there, among="cases/ann.jsonl")
+    assert code == 1
+    assert re.search(r"No file '.*shop\.py' in .*\. Did you mean 'shops\.py'\?", said)
+    assert "The first line of ann.jsonl names the agent.\n" in said
+    assert "Traceback" not in said
+    assert "collecting.py" not in said
     shop('"euros": 20', '"euros": 21')
     done = gesta("case", "accept", "tests/cases")
     assert done.stdout == "tests/cases/ann-desk.jsonl: accepted\n"

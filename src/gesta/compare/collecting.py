@@ -13,6 +13,7 @@ import pytest
 from gesta.agent import Agent
 from gesta.cli.loading import load
 from gesta.compare.cases import check, read
+from gesta.errors import BadAddress
 
 
 class Drift(Exception):
@@ -40,10 +41,13 @@ class CaseItem(pytest.Item):
     def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: Any = None) -> Any:
         """Return the text that pytest prints for a failure.
 
-        If the case differs from its recording, the text is the difference and the command to accept it.
+        If the case differs from its recording, the text is the difference and the command to accept it. If its agent is
+        not found, the text says what is there.
         """
         if isinstance(excinfo.value, Drift):
             return f"{excinfo.value}\nIf that is meant: gesta case accept {self.path.relative_to(self.config.rootpath)}"
+        if isinstance(excinfo.value, BadAddress):
+            return f"{excinfo.value}\nThe first line of {self.path.name} names the agent."
         return super().repr_failure(excinfo, style)
 
     def reportinfo(self) -> tuple[Any, int, str]:

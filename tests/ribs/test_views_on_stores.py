@@ -31,7 +31,10 @@ from gesta.message import attached
 from gesta.model.usage import tokens
 from gesta.store import Letter, Table
 from gesta.stores.memory import MemoryStore
+from gesta.stores.run_index import RunIndex
+from gesta.stores.session_list import listed
 from gesta.stores.views import OLDER
+from gesta.views.sessions import SessionFilter
 
 USAGE = {"prompt_tokens": 30, "completion_tokens": 9}
 
@@ -240,6 +243,35 @@ async def test_sessions_say_who_took_part_and_how_each_stands() -> None:
         assert (carl.agents, len(carl.runs), carl.below, carl.entries) == (("boss", "clerk"), 2, 1, 23)
         assert {each.run for each in carl.waiting} == {runs["below"], carl.runs[1]}
         assert [each.name for each in await record.sessions(1)] == ["fork"]
+
+
+@pytest.mark.parametrize("at_once", [1, 1000])
+async def test_a_fork_that_goes_on_in_a_turn_of_its_base_stands_as_that_turn_does(at_once: int) -> None:
+    async with gesta.open() as record:
+        outcome = await record.run(desk(gesta.call("look", number=1), "A lamp."), "What is it?", session="s")
+        base = await record.find(outcome.run)
+        call = next(entry.seq for entry in await record.read(base.run) if entry.kind == "tool-call")
+        index = RunIndex(record.store, at_once)
+
+        async def stands(session: str) -> tuple[str, str | None]:
+            await index.update()
+            found = await listed(index, SessionFilter(), record.now())
+            return next((each.stands, each.reason) for each in found.sessions if each.name == session)
+
+        made = await fork(record, base, Fork(at=call, session="one"))
+        assert await stands("one") == ("open", None)
+        await go_on(record, made, desk(gesta.call("look", number=1), "A lamp."))
+        assert await stands("one") == ("ended", "answered")
+        assert {each.name: each.reason for each in await record.sessions()} == {"one": "answered", "s": "answered"}
+        paying = await record.run(PAY, "Pay.", session="p")
+        waits = await fork(record, await record.find(paying.run), Fork(session="two"))
+        assert await stands("two") == ("waiting", None)
+        await go_on(record, waits, PAY)
+        assert await stands("two") == ("waiting", None)
+        assert [each.name for each in await record.sessions() if each.waiting] == ["two", "p"]
+        await record.approve("two", by="ann")
+        await record.resume(waits.run, PAY)
+        assert await stands("two") == ("ended", "answered")
 
 
 async def test_a_history_is_what_was_said_and_with_its_calls_a_valid_list_of_messages() -> None:

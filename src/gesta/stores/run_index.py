@@ -14,8 +14,10 @@ import apsw
 from anyio import Lock
 
 from gesta.decide.waiting import BEGUN_BY
-from gesta.errors import RecordError
+from gesta.errors import GestaError, RecordError
 from gesta.integrity.tombstones import SESSION
+from gesta.kinds import BeginContent, EndContent
+from gesta.log.journal import read
 from gesta.state.calls import NOT_FAILED
 from gesta.store import Store
 from gesta.stores.counted import READ, USAGE, WROTE
@@ -111,6 +113,9 @@ ON CONFLICT(run) DO UPDATE SET head = max(head, excluded.head), last_at = exclud
     ended = coalesce(excluded.ended, ended), reason = coalesce(excluded.reason, reason)"""
 ADD_TOOL = """INSERT INTO tools SELECT ?2, id, ?3 FROM runs WHERE run = ?1
     ON CONFLICT(name, run) DO UPDATE SET calls = calls + excluded.calls"""
+TURN = "UPDATE runs SET turn = ?, ended = ?, reason = ? WHERE run = ?"
+BASE, TURNED = 4, 19
+"""Places in a row of `FACTS`: whether the run is a fork, and the seq of the last turn that its own entries begin."""
 OPEN = "(turn IS NOT NULL AND coalesce(ended, 0) < turn)"
 ROOTS = """UPDATE runs SET root = parent IS NULL OR NOT EXISTS (
         SELECT 1 FROM runs AS above WHERE above.run = runs.parent AND above.session = runs.session)
@@ -142,6 +147,7 @@ class RunIndex:
         self.all(f"PRAGMA cache_size = -12000; PRAGMA journal_mode = MEMORY; {TABLES}")
         self.pos, self.whole = 0, False
         self._mark: tuple[Any, ...] = (0, None)  # pos and digest of the last entry that is in the index
+        self._turned = set[str]()  # runs with a turn that their own entries begin
         self._begun = last  # runs whose pruning is reported up to here were gone before any entry was read
 
     def all(self, query: str, values: Sequence[Any] = ()) -> list[Any]:
@@ -209,10 +215,13 @@ class RunIndex:
         rows = [row for row in await self._asked(FACTS, where, values) if isinstance(row[0], str)]
         self._mark = max([self._mark, *((row[9], row[-1]) for row in rows)], key=lambda mark: mark[0])
         tools = [row for row in await self._asked(TOOLS, where, values) if isinstance(row[1], str)]
+        self._turned.update(row[0] for row in rows if row[TURNED] is not None)
+        forked = [await self._shared_turn(row[0]) for row in rows if row[0] not in self._turned and self._is_fork(row)]
         with self.database:
             self.database.executemany(ADD, [row[:-1] for row in rows])
             self.all("DELETE FROM runs WHERE session = ? OR session IS NULL", (SESSION,))
             self.database.executemany(ADD_TOOL, tools)
+            self.database.executemany(TURN, forked)
             self.all("DELETE FROM touched")
             self.database.executemany(
                 "INSERT OR IGNORE INTO touched SELECT session FROM runs WHERE run = ?", [(row[0],) for row in rows]
@@ -222,6 +231,27 @@ class RunIndex:
             self.all(f"UPDATE runs SET root = 1 WHERE id IN ({circles})")  # noqa: S608 - a stranger may have made one
             self.all(GATHER)
         return any(row[1] == SESSION for row in rows)
+
+    def _is_fork(self, row: Sequence[Any]) -> bool:
+        return bool(row[BASE] or self.all("SELECT 1 FROM runs WHERE run = ? AND base", (row[0],)))
+
+    async def _shared_turn(self, run: str) -> tuple[int | None, int | None, str | None, str]:
+        """Return the seqs of the last turn of a fork that was begun and of the last that ended, and how that one ended.
+
+        A fork may go on with a turn that its base began. All are `None` if its entries cannot be read.
+        """
+        try:
+            entries = await read(self.store, run)
+        except GestaError:
+            await self.store.last()  # raises if the store itself fails
+            return None, None, None, run
+        turns = {each.seq for each in entries if isinstance(each.content, BeginContent) and each.content.role == "turn"}
+        ended, reason = None, None
+        for each in entries:
+            if each.span in turns and isinstance(each.content, EndContent):
+                how = "failed" if each.content.status == "error" else "answered"
+                ended, reason = each.span, each.content.reason or how
+        return max(turns, default=None), ended, reason, run
 
     async def _asked(self, query: str, where: str, values: Sequence[Any]) -> list[tuple[Any, ...]]:
         text = query.format(where=where)

@@ -123,3 +123,21 @@ def test_an_explanation_has_the_instructions_and_its_answer_draws_on_them() -> N
     assert (first.type, first.text) == ("Instructions", "The shop closes at 18:30 on weekdays.")
     assert drawn(explanation) == (Drawn(first.id, 19, 24, 18, 23),)
     assert first.type in SOURCES
+
+
+def test_the_instructions_of_an_agent_that_gave_nothing_to_an_answer_are_left_out() -> None:
+    def guide(name: str, said: str) -> gesta.Agent:
+        return gesta.Agent(name, model=gesta.scripted(said), instructions=f"You are {name}.")
+
+    async def program(verbs: gesta.Verbs, _text: str) -> str:
+        rome = await verbs.call(guide("rome", "It costs 127 euros."), "Rome for 127 euros?", "rome")
+        oslo = await verbs.call(guide("oslo", "Nobody is there."), "Oslo?", "oslo")
+        verbs.sources = (rome.seq, oslo.seq)
+        return "Rome: 127 euros"
+
+    with gesta.open_sync() as record:
+        outcome = record.run(gesta.Agent("boss", program=program), "Where to?")
+        found = record.explain(next(each for each in record.read(outcome.run) if each.kind == "assistant"))
+    shown = narrowed(found, drawn(found))
+    assert [each.text for each in found.nodes if each.type == "Instructions"] == ["You are rome.", "You are oslo."]
+    assert [each.text for each in found.nodes if each.type == "Instructions" and each.id in shown] == ["You are rome."]

@@ -138,16 +138,15 @@ def drawn(found: Explanation, texts: Texts | None = None) -> tuple[Drawn, ...]:
 def narrowed(found: Explanation, passages: Sequence[Drawn]) -> set[str]:
     """Return the ids of the nodes to show in a short explanation of an answer.
 
-    These are the answer, its questions, the instructions, the sources of the repeated passages, and the calls that led
-    to them. The model reply that the answer was taken from is also included, and so are decisions in the answer's own
-    turn.
+    These are the answer, its questions, the sources of the repeated passages, the calls that led to them, and the
+    instructions of each run in which one of these is. The model reply that the answer was taken from is also included,
+    and so are decisions in the answer's own turn.
 
     Args:
         passages: what `drawn` returned for the explanation.
     """
     nodes, own = {node.id: node for node in found.nodes}, _own_turn(found)
     kept = {found.nodes[-1].id, *found.questions, *(each.id for each in passages)}
-    kept |= {node.id for node in found.nodes if node.type == "Instructions"}
     kept |= {id for id in own if nodes[id].type in ("Approval", "Resolution", "PatternDecision")}
     kept |= {id for id in found.nodes[-1].derived_from if id in nodes and nodes[id].type == "Analysis"}
     for id in list(kept):
@@ -157,7 +156,9 @@ def narrowed(found: Explanation, passages: Sequence[Drawn]) -> set[str]:
                 if above in nodes and above not in kept and nodes[above].type in ("ToolUse", "Approval", "Resolution"):
                     kept.add(above)
                     left.append(above)
-    return kept & set(nodes)
+    kept &= set(nodes)
+    runs = {nodes[id].run for id in kept}
+    return kept | {node.id for node in found.nodes if node.type == "Instructions" and node.run in runs}
 
 
 def words(text: str) -> list[Word]:

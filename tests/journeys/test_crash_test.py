@@ -16,7 +16,8 @@ from gesta.record.record import Record
 from gesta.store import Batch, Letter
 from gesta.stores.memory import MemoryStore
 from gesta.testing import Report, crash_test
-from gesta.testing.crashes.report import Doubts, judge
+from gesta.testing.crashes.command import NO_TOOL, table
+from gesta.testing.crashes.report import Doubts, ToolCount, judge
 from gesta.testing.crashes.witness import Line, Written, read
 
 SHOP = """
@@ -112,6 +113,11 @@ def test_trials_with_cancellations_failed_writes_and_second_kills_are_made_on_re
 def test_an_agent_that_cannot_be_run_is_named() -> None:
     with pytest.raises(gesta.GestaError, match=r"No file 'nowhere\.py'"):
         crash_test("nowhere.py:agent", "Pay.")
+
+
+def test_a_crash_test_in_which_no_tool_ran_says_that_it_showed_nothing() -> None:
+    assert table(Report()).endswith(NO_TOOL)
+    assert NO_TOOL not in table(Report(tools={"pay": ToolCount(effect="once")}))
 
 
 def test_a_step_between_points_is_at_least_one() -> None:

@@ -29,6 +29,10 @@ RECORD, WITNESS = "record.gesta", "witness.jsonl"
 STRIKES: dict[str, Strike] = {"cancel": "cancelled", "fail": "failed"}
 AGAIN = 12
 """Number of points at the beginning of the second process. The option `again` kills the process at one of these."""
+DESCRIPTION = """Kill an agent's process before and after each of its writes, take the turn up again, and say what became
+of its effects. The exit code is 0, or 1 if a promise of Gesta was broken (an entry was lost, an effect happened twice),
+or 2 if the test could not run."""
+NO_TOOL = "No tool ran, so nothing could happen twice. Send a message about which the agent calls its tools."
 WRONG = 50  # greatest number of broken promises that are shown
 
 
@@ -38,7 +42,7 @@ def main(words: Sequence[str] | None = None) -> int:
     Return 0, or 1 if a promise of Gesta was broken (an entry was lost, an effect happened twice), or 2 if the test
     could not run.
     """
-    parser = argparse.ArgumentParser(prog="python -m gesta.testing", description=main.__doc__)
+    parser = argparse.ArgumentParser(prog="python -m gesta.testing", description=DESCRIPTION)
     parser.add_argument("agent", help="FILE.py:NAME or dotted.module:NAME")
     parser.add_argument("message", nargs="+", help="what is sent to it, one turn each")
     parser.add_argument("--json", action="store_true", help="print the report as JSON")
@@ -135,6 +139,7 @@ def table(report: Report) -> str:
     ]
     parts = [_laid([(name, str(value)) for name, value in facts])]
     parts += [_laid(rows) for rows in (tools, doubts, turns) if len(rows) > 1]
+    parts += [NO_TOOL] if len(tools) == 1 else []
     return "\n\n".join([*parts, "\n".join(f"WRONG: {each}" for each in report.wrong[:WRONG])]).rstrip()
 
 

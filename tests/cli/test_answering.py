@@ -137,10 +137,7 @@ def test_without_a_doubt_there_is_nothing_to_resolve(gesta: Gesta, run_id: Find)
     gesta("run", "agent.py:desk", "pay")
     done = gesta("resolve", "last", "done")
     assert done.exit_code == 1
-    assert (
-        f"error: Run {run_id('desk')} is in no doubt about a call: its turn is open and can be resumed.\n"
-        in done.stderr
-    )
+    assert f"error: Run {run_id('desk')} is in no doubt about a call: it waits for approval of refund.\n" in done.stderr
 
 
 def test_cancel_ends_the_turn_once(gesta: Gesta, run_id: Find):

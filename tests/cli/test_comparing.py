@@ -144,7 +144,7 @@ finder = gesta.Agent("finder", model=gesta.scripted("Rome is dry."))
 
 async def program(verbs, text):
     found = await verbs.call(finder, text, "look")
-    place = await verbs.ask("place", "Rome or Oslo?")
+    place = await verbs.ask("place", "Rome or Oslo?", {"enum": ["Rome", "Oslo", 7]})
     return f"{place}: {found.text}"
 
 
@@ -164,9 +164,12 @@ def asking(gesta: Gesta, folder: Path) -> None:
 def test_a_fork_that_asks_a_person_shows_the_question_and_how_to_answer_it(gesta: Gesta, asking: None):
     done = gesta("fork", "ann", "team.py:team", "--at", "2")
     assert done.exit_code == 3
-    assert "It stops here: A question: Rome or Oslo?" in done.stderr
+    assert "It stops here: A question: Rome or Oslo?\nThe answer is one of: Rome, Oslo, 7\n" in done.stderr
     line = re.search(r"Go on with: gesta (.+) ANSWER && gesta (.+)", done.stderr)
     assert line is not None
+    wrong = gesta(*line.group(1).split(), "Paris")
+    assert 'The answer is "Paris", expected one of "Rome", "Oslo", 7. The question was: Rome or Oslo?' in wrong.stderr
+    assert gesta("approve", "last").stderr.endswith("waits for no approval: it waits for question of place.\n")
     assert gesta(*line.group(1).split(), "Oslo").exit_code == 0
     assert gesta(*line.group(2).split()).stdout == "Oslo: Rome is dry.\n"
 

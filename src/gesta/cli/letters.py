@@ -22,7 +22,6 @@ from gesta.decide.waiting import APPROVAL, DOUBT, QUESTION, SENT, Waiting
 from gesta.entry import utc_text
 from gesta.errors import SaidBefore
 from gesta.record.inbox import misfit
-from gesta.state.run import RunState
 from gesta.text.visible import remarks, visible
 
 
@@ -117,9 +116,7 @@ def answer(options: AnswerOptions) -> None:
     async def tell(found: Found) -> None:
         run, asked = found.row.run, found.waiting(*QUESTION)
         if not asked:
-            raise Stop(
-                f"Run {run} waits for no answer: {_standing(found.state)}. `gesta runs` shows what waits.", FAILED
-            )
+            raise Stop(f"Run {run} waits for no answer: {_standing(found)}. `gesta runs` shows what waits.", FAILED)
         run = asked[0].run
         named = "".join(f"\n  --question {each.of}  {short(visible(each.question), MOST)}" for each in asked)
         if options.call is not None:
@@ -150,13 +147,24 @@ def _fitting(text: str, question: Waiting) -> Any:
     wanted = question.schema.get("type")
     if wanted == "string" and not text.startswith('"'):
         return text
-    if "anyOf" in question.schema and misfit(text, question.schema) is None:
+    problem = misfit(text, question.schema)
+    if problem is None and ("anyOf" in question.schema or "enum" in question.schema):
         return text
+    if "enum" in question.schema and not _is_json(text):
+        raise Stop(f"The answer {problem}. The question was: {visible(question.question)}")
     value = _json("The answer", text)
     problem = misfit(value, question.schema)
     if problem is not None:
         raise Stop(f"The answer {problem}. The question was: {visible(question.question)}")
     return value
+
+
+def _is_json(text: str) -> bool:
+    try:
+        json.loads(text)
+    except (ValueError, RecursionError):
+        return False
+    return True
 
 
 EARLY = "What was begun may still be at work, and happen after you looked. When it has ended, look and say it again."
@@ -200,9 +208,7 @@ def cancel(options: CancelOptions) -> None:
     async def end(found: Found) -> None:
         turn, run = found.state.turn, found.row.run
         if turn is None or not found.state.open:
-            raise Stop(
-                f"No turn is open in run {run}: {_standing(found.state)}. `gesta runs` shows which are open.", FAILED
-            )
+            raise Stop(f"No turn is open in run {run}: {_standing(found)}. `gesta runs` shows which are open.", FAILED)
         outcome = await found.record.cancel(run, by=options.by or who(), reason=options.reason)
         if outcome is None:
             say(f"Another process is writing run {run}, and will end the turn at its next step.")
@@ -237,7 +243,7 @@ def _one(waits: list[Waiting], wanted: int | None, found: Found, what: str) -> W
     named = "".join(f"\n  --call {each.call}  {shown(each)}" for each in waits)
     if not waits:
         wait = "waits for no approval" if what == "approval" else "is in no doubt about a call"
-        raise Stop(f"Run {run} {wait}: {_standing(found.state)}.", FAILED)
+        raise Stop(f"Run {run} {wait}: {_standing(found)}.", FAILED)
     if wanted is not None:
         chosen = [each for each in waits if each.call == wanted]
         if not chosen:
@@ -249,13 +255,14 @@ def _one(waits: list[Waiting], wanted: int | None, found: Found, what: str) -> W
     return waits[0]
 
 
-def _standing(state: RunState) -> str:
-    turn = state.turn
+def _standing(found: Found) -> str:
+    turn = found.state.turn
     if turn is None:
         return "no agent took a turn in it"
     if turn.reason is not None:
         return f"its last turn ended with {turn.reason!r}"
-    return "its turn is open and can be resumed"
+    left = [visible(each.text) for each in found.waits if each.answer_sent_at is None and each.run == found.row.run]
+    return f"it waits for {', '.join(left)}" if left else "its turn is open and can be resumed"
 
 
 def _told(options: OnRecord, said: str, waiting: Waiting, *, how: str = "", args: dict[str, Any] | None = None) -> None:

@@ -4,6 +4,7 @@ A wait is one thing that an open turn cannot go on without, such as a person's a
 with all that follows until its answer. A doubt is a call that may or may not have had its effect.
 """
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import assert_never
@@ -132,12 +133,19 @@ def why_forked(each: Waiting, base: str) -> str:
     return f"{each.tool} (call {each.call}) is not on record of run {base}, and may have an effect."
 
 
+def _choices(each: Waiting) -> list[str]:
+    found = (each.schema or {}).get("enum")
+    named = [visible(one if isinstance(one, str) else json.dumps(one)) for one in found] if type(found) is list else []
+    return [f"The answer is one of: {short(', '.join(named), MOST)}"] if named else []
+
+
 def _why(each: Waiting) -> str:  # mypy reports a kind of wait that is missing here
     match each.what:
         case "resume" | "deaths" | "copy" | "child":
             return STANDING[each.what]
         case "question" | "budget":
-            return "\n".join([f"A question: {visible(each.question)}", *remarks(each.question)])
+            asked = [f"A question: {visible(each.question)}", *_choices(each), *remarks(each.question)]
+            return "\n".join(asked)
         case "timer":
             due = utc_text(each.due) if each.due is not None else each.tool
             return f"Waiting until {due}; `gesta work` goes on with it then."

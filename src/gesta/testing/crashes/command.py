@@ -29,9 +29,9 @@ RECORD, WITNESS = "record.gesta", "witness.jsonl"
 STRIKES: dict[str, Strike] = {"cancel": "cancelled", "fail": "failed"}
 AGAIN = 12
 """Number of points at the beginning of the second process. The option `again` kills the process at one of these."""
-DESCRIPTION = """Kill an agent's process before and after each of its writes, take the turn up again, and say what became
-of its effects. The exit code is 0, or 1 if a promise of Gesta was broken (an entry was lost, an effect happened twice),
-or 2 if the test could not run."""
+DESCRIPTION = """Kill an agent's process before and after each of its writes, take the turn up again, and say what
+became of its effects. The exit code is 0, or 1 if a promise of Gesta was broken (an entry was lost, an effect happened
+twice), or 2 if the test could not run."""
 NO_TOOL = "No tool ran, so nothing could happen twice. Send a message about which the agent calls its tools."
 WRONG = 50  # greatest number of broken promises that are shown
 

@@ -203,7 +203,9 @@ def test_the_command_line_answers_a_question_and_works_on(tmp_path: Path, monkey
     wrong = anew("answer", "last", "large")
     assert wrong.exit_code == 2
     assert "expected JSON" in wrong.stderr
-    assert anew("work", "shop.py:agent", "--once").stderr.count("waiting: question") == 1
+    waits = anew("work", "shop.py:agent", "--once").stderr
+    assert waits.count("waiting: question") == 1
+    assert waits.endswith("1 turn waits.\n"), "none went on"
     assert anew("answer", "last", "42").exit_code == 0
     again = anew("answer", "last", "43")
     assert again.exit_code == 1

@@ -46,7 +46,9 @@ def work(options: WorkOptions) -> int:
         return BROKEN_PIPE
     if work.left:
         say(f"{count(work.left, 'turn')} left open, for the next worker.")
-    if work.done or not work.left:
+    if work.waits:
+        say(f"{count(work.waits, 'turn')} {'waits' if work.waits == 1 else 'wait'}.")
+    if work.done or not (work.left or work.waits):
         say(f"{count(work.done, 'turn')} went on." if work.done else "Nothing was due.")
     return FAILED if options.once and work.failures else ANSWERED
 
@@ -56,7 +58,7 @@ class _Work:
 
     def __init__(self, options: WorkOptions) -> None:
         self._options, self._out = options, sys.stdout
-        self.done = 0
+        self.done = self.waits = 0
         self.failures = 0
         self.left = 0
         """Number of turns that were at work when the command was stopped."""
@@ -74,7 +76,8 @@ class _Work:
 
     def told(self, outcome: Outcome) -> None:
         """Print how a turn ended, or what it waits for."""
-        self.done += 1
+        self.done += outcome.end is not None
+        self.waits += outcome.end is None
         said = outcome.answer if outcome.reason == "answered" else ", ".join(w.what for w in outcome.waiting)
         if self._options.json:
             self._put({"run": outcome.run, "session": outcome.session, "reason": outcome.reason, "said": said})

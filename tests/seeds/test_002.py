@@ -261,6 +261,24 @@ def test_a_conversation_may_begin_with_the_user_message() -> None:
     assert [one.text for one in chat.message_history] == ["Be kind.", "Greet me.", "hello"]
 
 
+def test_every_conversation_begins_with_the_user_message_whatever_is_said_first() -> None:
+    chat = agent("one", "two", "three", system_message="Be kind.", user_message="Add.")
+
+    def shown() -> list[str]:
+        return [one.text for one in chat.message_history[1:]]
+
+    chat.llm_response("1 + 1")
+    assert shown() == ["Add.", "1 + 1", "one"]
+    chat.init_message_history()
+    assert shown() == ["Add."]
+    chat.llm_response("2 + 2")
+    assert shown() == ["Add.", "2 + 2", "two"]
+    chat.init_state()
+    assert shown() == []
+    chat.llm_response()
+    assert shown() == ["Add.", "three"]
+
+
 # ---------------------------------------------------------------------------------------------------- enabling tools
 
 

@@ -154,6 +154,40 @@ def test_a_task_gives_its_agent_a_name_and_messages_for_as_long_as_it_runs() -> 
     assert (chat.name, chat.config.system_message, chat.interactive) == ("calc", "You are a helpful assistant.", True)
 
 
+@pytest.mark.parametrize("restart", [True, False])
+def test_the_user_message_stands_before_what_a_task_is_asked_also_after_it_was_broken_off(
+    restart: bool, tmp_path: Path
+) -> None:
+    seen: list[list[str]] = []
+
+    def think(messages: Any, _header: Any) -> str:
+        seen.append([each["content"] for each in messages])
+        if len(seen) == 1:
+            raise KeyboardInterrupt
+        return f"DONE {len(seen)}"
+
+    def made() -> Task:
+        config = ChatAgentConfig(name="calc", llm=gesta.function(think), user_message="Add.")
+        chat = ChatAgent(config, record=str(tmp_path / "sums.gesta"), session="s")
+        return Task(chat, interactive=False, restart=restart, erase_substeps=True)
+
+    with pytest.raises(KeyboardInterrupt):
+        made().run("1 + 1")
+    assert text(made().run("1 + 1")) == "2"
+    assert text(made().run("2 + 2")) == "3"
+    before = [] if restart else ["1 + 1", "DONE 2"]
+    assert seen == [["Add.", "1 + 1"], ["Add.", "1 + 1"], ["Add.", *before, "2 + 2"]]
+
+
+def test_a_sub_task_is_shown_its_own_user_message_before_what_its_parent_asks() -> None:
+    made = task("boss")
+    made.add_sub_task(task("calc", "DONE 4", user_message="Add."))
+    assert text(made.run("2 + 2")) == "4"
+    calc = runs(made)["calc"]
+    request = next(each for each in calc if isinstance(each.content, RequestContent))
+    assert [each.content.value for each in calc if each.seq in request.causes] == ["Add.", "2 + 2"]
+
+
 def test_sub_tasks_come_alone_in_pairs_and_in_lists() -> None:
     one, two, three = (task(name) for name in ("one", "two", "three"))
     made = task("boss", "x")

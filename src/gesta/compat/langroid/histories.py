@@ -107,8 +107,19 @@ class Histories(Working):
         return shown[:kept], shown[kept:]
 
     def init_message_history(self) -> None:
-        """Hide the whole history."""
-        self.wait_for(lambda: self.clear_history_async(1), "clear_history_async")
+        """Hide the whole history, and begin it anew with the system message and the user message, if there is one."""
+        self.wait_for(self._begin_history, "clear_history_async")
+
+    async def _begin_history(self) -> None:
+        """Hide the whole history, and write the user message, if there is one."""
+        async with self.working() as context:
+            await self.clear_history_async(1)
+            self._write_user_message(context)
+
+    def _write_user_message(self, context: RunContext) -> None:
+        """Write the user message of the settings, if there is one."""
+        if self.settings.user_message:
+            self._write(context, SystemContent(value=self.settings.user_message, source=[self.name], history=True))
 
     def clear_history(self, start: int = -2, end: int = -1) -> None:
         """Hide messages `start` to `end`, inclusive. Negative numbers count from the end.

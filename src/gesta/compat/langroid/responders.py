@@ -290,7 +290,7 @@ class Agent(Messages):
     def init_state(self) -> None:
         """Hide earlier messages from the model. Called for each new agent and restart; a subclass may extend it."""
         if not self._begins:
-            self.init_message_history()
+            self.clear_history(1)
 
     def update_token_usage(
         self,
@@ -344,19 +344,19 @@ class Agent(Messages):
                 self._write(context, CompactionContent(from_seq=first, to_seq=last, summary=cut))
 
     async def _take_in(self, context: RunContext, message: Said) -> None:
-        """Write a message for the model into the run.
+        """Write a message for the model into the run, after the configured user message if the history is empty.
 
-        Without a message, write the configured user message if the history is empty. If it is not empty, hide the
-        model's last answer, so that the model answers anew.
+        Without a message, hide the model's last answer if it is the last message, so that the model answers anew.
         """
+        shown = await self._shown(context) if message is None or self.settings.user_message else []
+        if not shown:
+            self._write_user_message(context)
         if isinstance(message, ChatDocument):
             responding.take_in_answer(context, message)
             responding.take_in_document(context, message)
         elif message is not None:
             self._write(context, UserContent(value=message))
-        elif not context.live.state.answered and self.settings.user_message:
-            self._write(context, SystemContent(value=self.settings.user_message, source=[self.name]))
-        elif shown := await self._shown(context):
+        elif shown:
             last = shown[-1]
             if last.role == "assistant" and not last.calls:  # the model shall answer again
                 self._write(context, CompactionContent(from_seq=min(last.sources), to_seq=max(last.sources)))

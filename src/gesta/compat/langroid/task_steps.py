@@ -46,6 +46,8 @@ ENDED = "no result of "
 
 The call is from an earlier turn and never ran.
 """
+ASKED = "question"
+"""Name of the note with the question, if that is written once more, after the user message."""
 
 
 class Steps(TaskRules, eq=False):
@@ -196,6 +198,25 @@ class Steps(TaskRules, eq=False):
         ended = [entry.seq for name, entry in state.steps.notes.items() if name.startswith(ENDED)]
         if ended and self.forgets:
             verbs.note("restart, calls", CompactionContent(from_seq=min(ended), to_seq=max(ended)))
+        self._open(verbs)
+
+    def _open(self, verbs: Verbs) -> None:
+        """Show the model the user message of the settings before the question, if it is shown no earlier turn.
+
+        Entries are only added to a run, so the question is hidden, and written once more after the user message.
+        """
+        asked, first, state = verbs.handed(), self.settings.user_message, verbs.live.state
+        assert state.turn is not None
+        begins = (self.forgets or state.turn.begin == 1) and (not state.steps.named or ASKED in state.steps.notes)
+        if not first or not begins or asked is None or not isinstance(asked.content, UserContent | SystemContent):
+            return
+        if asked.content.value == first:
+            return
+        verbs.keep(f"{ASKED}, hidden", CompactionContent(from_seq=asked.seq, to_seq=asked.seq))
+        verbs.keep("user message", SystemContent(value=first, source=[self.name], history=True))
+        value, parts = asked.content.value, asked.content.parts
+        again = SystemContent(value=value, parts=parts, source=[self.name], history=True)
+        verbs.keep(ASKED, again, [asked.seq])
 
     def _erase(self, verbs: Verbs, result: ChatDocument) -> None:
         """Leave the messages between the question and the result out of the model's later prompts.
@@ -206,7 +227,9 @@ class Steps(TaskRules, eq=False):
         key = id_of(last.metadata.id) if last is not None else None
         said = last is not None and last.metadata.sender == Entity.LLM and not last.metadata.calls
         to = key[1] - 1 if said and key is not None else live.log.journal.head
-        hidden = verbs.note("erase", CompactionContent(from_seq=verbs.question + 1, to_seq=to))[1]
+        again = live.state.steps.notes.get(ASKED)
+        asked = again.seq if again is not None else verbs.question
+        hidden = verbs.note("erase", CompactionContent(from_seq=asked + 1, to_seq=to))[1]
         if not said and self.caller is not None:
             content = AssistantContent(value=result.content or observation_text(short(result)), history=True)
             verbs.keep("kept", content, [hidden.seq, *verbs.sources])

@@ -524,11 +524,63 @@ def test_handling_gives_nothing_a_text_results_by_id_or_a_document(mode: str) ->
     assert chat.handle_message("no tools here") is None
     assert chat.handle_message('{"request": "square", "num": 3}') == "9"
     assert chat.handle_tool_message(Square(num=5)) == "25"
-    both = chat.handle_message('{"request": "square", "num": 3} {"request": "square", "num": 4}')
-    assert both == "9\n\n16" if mode == "json" else list(both.values()) == ["9", "16"]
+    assert chat.handle_message('{"request": "square", "num": 3} {"request": "square", "num": 4}') == "9\n\n16"
     doc = chat.handle_message('{"request": "reply"}')
     assert isinstance(doc, ChatDocument)
     assert (doc.content, doc.metadata.recipient, doc.metadata.sender) == ("whole", "Bob", Entity.AGENT)
+
+
+@pytest.mark.parametrize("mode", ["json", "native"])
+def test_the_results_of_calls_in_a_document_bear_the_ids_of_its_calls(mode: str) -> None:
+    chat = agent("x", cls=Counting, mode=mode)
+    chat.enable_message([Square, Twice])
+    calls = [
+        OpenAIToolCall(id=id_, function=LLMFunctionCall(name, {"num": 6}))
+        for id_, name in [("c1", "twice"), ("c2", "other"), ("c3", "square"), ("c4", "square")]
+    ]
+    doc = chat.create_llm_response(oai_tool_calls=calls)
+    given = {"c1": "12", "c3": "36", "c4": "36"}
+    assert chat.handle_message(doc) == given
+    answer = chat.agent_response(doc)
+    assert answer is not None
+    assert (answer.oai_tool_id2result, answer.content) == (given, "")
+    told = ChatDocument.to_LLMMessage(answer, calls)
+    assert [(each.call_id, each.text) for each in told if each.call_id != "c2"] == [*given.items()]
+    one = chat.agent_response(chat.create_llm_response(oai_tool_calls=calls[:2]))
+    assert one is not None
+    assert (one.content, one.metadata.oai_tool_id) == ("12", "c1")
+
+
+def test_what_is_wrong_with_a_call_is_told_in_whatever_form_a_document_has_it() -> None:
+    chat = agent("x")
+    chat.enable_message(Square)
+    wrong = LLMFunctionCall("square", {"num": "x"})
+    told = {
+        chat.handle_message(chat.create_llm_response('{"request": "square", "num": "x"}')),
+        chat.handle_message(chat.create_llm_response(function_call=wrong)),
+        chat.handle_message(chat.create_llm_response(oai_tool_calls=[OpenAIToolCall(id="c1", function=wrong)])),
+    }
+    assert len(told) == 1
+    assert "`$.num`" in told.pop()
+
+
+def test_a_handler_is_given_the_document_that_is_handed_over_with_its_message() -> None:
+    class Seen(ToolMessage):
+        request: str = "seen"
+        purpose: str = "To see."
+
+    class Seeing(ChatAgent):
+        def seen(self, _message: Seen, chat_doc: ChatDocument) -> str:
+            return chat_doc.content
+
+        def handle_message(self, msg: Any) -> Any:
+            return self.handle_tool_message(Seen(), chat_doc=msg)
+
+    chat = agent("x", cls=Seeing)
+    chat.enable_message(Seen)
+    doc = chat.create_llm_response("See this.")
+    assert chat.handle_tool_message(Seen(), chat_doc=doc) == "See this."
+    assert chat.handle_message(doc) == "See this."
 
 
 def test_a_handler_may_give_a_value_another_tool_or_a_task_to_be_done() -> None:

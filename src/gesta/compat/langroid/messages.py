@@ -20,7 +20,7 @@ from gesta.compat.langroid.chat_document import (
 )
 from gesta.compat.langroid.facts import facts_of
 from gesta.compat.langroid.histories import Histories
-from gesta.compat.langroid.tool_message import ToolForm, address_in, arguments_of, attempt, attempts
+from gesta.compat.langroid.tool_message import Attempt, ToolForm, address_in, arguments_of, attempt, attempts
 from gesta.kinds import Part
 from gesta.perform.call_contents import plain
 from gesta.prompt import observation_text
@@ -154,6 +154,12 @@ class Messages(Histories):
         native = self.get_oai_tool_calls_classes(msg) or ([called] if called is not None else [])
         return native or self.get_json_tool_messages(msg.content)
 
+    def _attempts_in(self, msg: ChatDocument) -> list[Attempt]:
+        """Return the calls of known tools in a document or, if it has no calls, in its text, valid or not."""
+        calls = [*(call.function for call in msg.oai_tool_calls or ()), msg.function_call]
+        native = [attempt(each.name, each.arguments or {}, self.llm_tools_map) for each in calls if each is not None]
+        return [each for each in native or attempts(msg.content, self.llm_tools_map) if each.name in self.llm_tools_map]
+
     def get_json_tool_messages(self, input_str: str) -> list[ToolForm]:
         """Return the tool messages in a text, written as JSON or in a format that a tool defines."""
         return [one.tool for one in attempts(input_str, self.llm_tools_map) if one.tool is not None]
@@ -172,6 +178,18 @@ class Messages(Histories):
         calls = [call.function for call in msg.oai_tool_calls or ()]
         tried = [attempt(call.name, call.arguments or {}, self.llm_tools_map) for call in calls]
         return [one.tool for one in tried if one.tool is not None]
+
+    def _call_ids(self, doc: ChatDocument, tools: Sequence[ToolForm]) -> list[str | None]:
+        """Return the id in `doc.oai_tool_calls` of the call of each of `tools`; `None` for a tool that has no call."""
+        left = [
+            (call.id, attempt(call.function.name, call.function.arguments or {}, self.llm_tools_map).tool)
+            for call in doc.oai_tool_calls or ()
+        ]
+        ids: list[str | None] = []
+        for tool in tools:
+            place = next((n for n, (_, made) in enumerate(left) if made == tool), None)
+            ids.append(None if place is None else left.pop(place)[0])
+        return ids
 
     def has_tool_message_attempt(self, msg: Said) -> bool:
         """Return whether a message tries to use a tool, even if the call is invalid."""
@@ -194,3 +212,10 @@ class Messages(Histories):
         name = facts_of(type(message)).name
         to = address_in(name, arguments_of(message), self.llm_tools_map)
         return name in self.llm_tools_handled and to in ("", self.name)
+
+
+def derived(made: ChatDocument, doc: ChatDocument) -> ChatDocument:
+    """Return `made` with `doc` as its parent. If `doc` is tainted (contains text from outside), so is `made`."""
+    made.metadata.parent_id = doc.metadata.id or made.metadata.parent_id
+    made.metadata.tainted |= doc.metadata.tainted
+    return made

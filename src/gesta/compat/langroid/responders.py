@@ -22,11 +22,11 @@ from gesta.compat.langroid import responding
 from gesta.compat.langroid.callbacks import Callbacks, heard, told
 from gesta.compat.langroid.chat_config import AgentConfig, ChatAgentConfig
 from gesta.compat.langroid.chat_document import USER_QUIT_STRINGS, ChatDocument, Entity
-from gesta.compat.langroid.messages import Messages, Said
+from gesta.compat.langroid.messages import Messages, Said, derived
 from gesta.compat.langroid.orchestration import AgentDoneTool, ForwardTool
 from gesta.compat.langroid.overriding import RESPONDERS, called, nearest_twin, overrides, restart
 from gesta.compat.langroid.signals import NO_ANSWER
-from gesta.compat.langroid.tool_message import ToolForm, attempts
+from gesta.compat.langroid.tool_message import ToolForm
 from gesta.compat.langroid.toolset import effect_of_class, shortened
 from gesta.compat.langroid.working import RunContext
 from gesta.entry import Entry
@@ -99,20 +99,21 @@ class Agent(Messages):
             told(self.callbacks.show_agent_response, made.content, is_tool=bool(made.tool_messages))
         return None if made is None else derived(made, doc)
 
-    async def _handled(self, doc: ChatDocument) -> ChatDocument | None:
+    async def _handled(self, doc: ChatDocument, shown: ChatDocument | None = None) -> ChatDocument | None:
         """Run the tools in a document, and return the results. Without a tool, return what `_unhandled` returns.
 
-        Return `None` if the tools are those of other agents, or still wait.
+        Return `None` if the tools are those of other agents, or still wait. Handlers are given `shown`, else `doc`.
         """
         async with self.working() as context:
             results = [each for each in context.done if each.content.kind == "tool-result"]
             mine = responding.is_own(context, doc)
+            tools = self.get_tool_messages(doc)
             if not any(isinstance(each.content, ToolCallContent) for each in context.done) and not results:
-                tools, others = self.get_tool_messages(doc), self.get_tool_messages(doc, all_tools=True)
+                others = self.get_tool_messages(doc, all_tools=True)
                 if others and not tools and not (mine and context.live.state.calls):
                     return None
                 responding.call_of(context, doc, [] if mine else tools)
-            self._document = doc
+            self._document = shown or doc
             calls = responding.open_calls(context, mine=mine)
             bad = [call.name for call in calls if not call.good and call.name in self.llm_tools_usable]
             results += self._refused(context, calls)
@@ -122,7 +123,8 @@ class Agent(Messages):
             finally:
                 context.handling = False
             if results:
-                made = responding.answered(context, results, self.llm_tools_map, self.name)
+                ids = None if mine else self._call_ids(doc, tools)
+                made = responding.answered(context, results, self.llm_tools_map, self.name, ids)
                 if self.config.strict_recovery and len(results) == 1 and bad:
                     made.oai_tool_choice = {"type": "function", "function": {"name": bad[0]}}
                 return made
@@ -133,8 +135,8 @@ class Agent(Messages):
 
         If none is invalid, return the answer of `handle_message_fallback`, which may be `None`.
         """
-        wrong = attempts(doc.content, self.llm_tools_map) if doc.metadata.sender == Entity.LLM else []
-        problems = [str(each.problem) for each in wrong if each.name in self.llm_tools_map and each.problem]
+        wrong = self._attempts_in(doc) if doc.metadata.sender == Entity.LLM else []
+        problems = [each.problem for each in wrong if each.problem]
         if problems:
             return self.create_agent_response("\n\n".join(problems))
         method, own = self.handle_message_fallback, overrides(self, "handle_message_fallback")
@@ -255,8 +257,11 @@ class Agent(Messages):
 
     async def handle_message_async(self, msg: str | ChatDocument) -> Any:
         """Run the tools in a message; see `handle_message`."""
-        doc = self.create_agent_response(msg) if isinstance(msg, str) else msg
-        made = await self._handled(doc)
+        return await self._handled_value(self.create_agent_response(msg) if isinstance(msg, str) else msg)
+
+    async def _handled_value(self, doc: ChatDocument, shown: ChatDocument | None = None) -> Any:
+        """Run the tools in a document, and return the result; see `handle_message` and `_handled`."""
+        made = await self._handled(doc, shown)
         if made is None:
             return None
         doc = derived(made, doc)
@@ -266,11 +271,11 @@ class Agent(Messages):
         return doc.content if plain_text or doc.oai_tool_id2result else doc
 
     def handle_tool_message(self, tool: ToolForm, chat_doc: ChatDocument | None = None) -> Any:
-        """Run the handler of one tool message; see `handle_message`. `chat_doc` is the document with the message."""
+        """Run the handler of one tool message, which is given `chat_doc`; see `handle_message`."""
         doc = self.response_template(Entity.LLM, tool_messages=[tool])
         if chat_doc is not None:
             doc.metadata.parent_id, doc.metadata.tainted = chat_doc.metadata.id, chat_doc.metadata.tainted
-        return self.handle_message(doc)
+        return self.wait_for(lambda: self._handled_value(doc, chat_doc), "handle_message_async")
 
     def handle_message_fallback(self, msg: ChatDocument) -> Any:
         """Return the answer to a message without tools: from a tool's fallback, else from `handle_llm_no_tool`."""
@@ -391,10 +396,3 @@ class Agent(Messages):
         if len(calls) > 1 and (steers or not self.config.allow_multiple_tools):
             return responding.refuse(context, calls, ONE_TOOL)
         return []
-
-
-def derived(made: ChatDocument, doc: ChatDocument) -> ChatDocument:
-    """Return `made` with `doc` as its parent. If `doc` is tainted (contains text from outside), so is `made`."""
-    made.metadata.parent_id = doc.metadata.id or made.metadata.parent_id
-    made.metadata.tainted |= doc.metadata.tainted
-    return made

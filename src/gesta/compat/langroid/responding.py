@@ -274,21 +274,33 @@ async def handle(context: RunContext, handled: Collection[str], *, mine: bool = 
     return [each for each in made if isinstance(each.content, ToolResultContent)]
 
 
-def answered(context: RunContext, results: Sequence[Entry], tools: Tools, name: str) -> ChatDocument:
+def answered(
+    context: RunContext,
+    results: Sequence[Entry],
+    tools: Tools,
+    name: str,
+    ids: Sequence[str | None] | None = None,
+) -> ChatDocument:
     """Return a document that contains tool results. `name` is the name of its sender.
 
     A single result becomes the content. Several results go into `oai_tool_id2result`, in the order of their calls.
+
+    Args:
+        ids: the ids of the calls that this response made from a document; `None` for those of a model's own reply.
     """
     results = sorted(results, key=lambda each: getattr(each.content, "call", None) or 0)  # a crash may mix the order
     contents = [each.content for each in results if isinstance(each.content, ToolResultContent)]
     documents = [each.document for each in contents if isinstance(each.document, Mapping)]
     handed = _handed(context)
+    made = [each.seq for each in context.done if isinstance(each.content, ToolCallContent)]
+    given: dict[int, str | int] = {seq: id for seq, id in zip(made, ids or (), strict=False) if id is not None}
     alone = len(contents) == 1 and len(handed) < 2
     if len(contents) == 1 and documents:
         doc = from_state(documents[0], tools)
     else:
         meta = ChatDocMetaData(sender=Entity.AGENT)
-        texts = {str(handed.get(each.call or 0, each.call)): observation_text(each.tool_result) for each in contents}
+        known = given | handed
+        texts = {str(known.get(each.call or 0, each.call)): observation_text(each.tool_result) for each in contents}
         doc = ChatDocument(metadata=meta)
         if alone:
             value = contents[0].tool_result
@@ -296,8 +308,8 @@ def answered(context: RunContext, results: Sequence[Entry], tools: Tools, name: 
             doc.metadata.oai_tool_id = next(iter(texts))
         else:
             doc.oai_tool_id2result = texts
-            written = context.agent.formats().reader() is not None or handed
-            doc.content = together(texts) if written else ""
+            native = context.agent.formats().reader() is None if ids is None else bool(given)
+            doc.content = together(texts) if handed or not native else ""
     doc.metadata.id, doc.metadata.sender_name = results[-1].id, doc.metadata.sender_name or name
     return doc
 

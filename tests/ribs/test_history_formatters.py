@@ -97,7 +97,7 @@ def test_metadata_is_reached_by_every_way_and_seen_by_none() -> None:
     assert "{role} {content}".format(**made) == "user hi"
     with pytest.raises(KeyError):
         "{_thought}".format(**made)
-    assert repr(made) == "LLMMessage({'role': 'user', 'content': 'hi', '_thought': 't', 'files': ['a']})"
+    assert repr(made) == "LLMMessage({'role': 'user', 'content': 'hi', 'files': ['a'], '_thought': 't'})"
     with pytest.raises(KeyError, match="nothing"):
         made["nothing"]
     with pytest.raises(AttributeError, match="no field 'nothing'"):
@@ -321,8 +321,28 @@ def test_ids_are_the_same_again() -> None:
     msg = ChatMessage(role="assistant", action="look", args="{}")
     assert made_by._generate_tool_call_id(msg) == made_by._generate_tool_call_id(msg)
     assert made_by._generate_tool_call_id(ChatMessage(role="assistant", tool_call_id="own")) == "own"
-    assert made_by._generate_tool_call_id() == NO_ID
     assert made_by.pydantic_to_dict(msg) == made_by.pydantic_to_dict(msg)
+
+
+def test_a_hook_that_draws_an_id_without_its_message_gets_one_of_its_own_for_each_message() -> None:
+    class Drawing(ReActHistoryFormatter):
+        def format_tool_call(self, msg: ChatMessage, state: dict[str, Any]) -> dict[str, Any]:
+            function = {"name": msg.action, "arguments": msg.args}
+            return {"role": "assistant", "tool_calls": [{"id": self._generate_tool_call_id(), "function": function}]}
+
+    def id_of(text: str) -> str:
+        msg = ChatMessage(role="assistant", action="look", args=text)
+        made: str = Drawing().pydantic_to_dict(msg)["tool_calls"][0]["id"]
+        return made
+
+    assert id_of('{"x": 1}') == id_of('{"x": 1}') != id_of('{"x": 2}')
+    assert len({Drawing()._generate_tool_call_id() for _ in range(9)} - {NO_ID}) == 9
+    msg = ChatMessage(role="assistant", action="look", args="{}")
+    assert len({Drawing().format_tool_call(msg, {})["tool_calls"][0]["id"] for _ in range(9)}) == 9
+    on_record = sent(Drawing(), run(look(1), look(1, "own")))
+    assert [call.id for one in on_record for call in one.calls] == [
+        call.id for one in sent(ReActHistoryFormatter(), run(look(1), look(1, "own"))) for call in one.calls
+    ]
 
 
 def test_views_are_dumped_as_the_original_is() -> None:

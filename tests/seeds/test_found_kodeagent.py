@@ -116,6 +116,31 @@ def test_a_codeact_message_that_breaks_a_rule_is_a_value_error(fields: dict[str,
         CodeActChatMessage(**fields)
 
 
+ACTION = {"thought": "t", "action": "look", "args": "{}"}
+CODE = {"thought": "t", "code": "1"}
+
+
+@pytest.mark.parametrize(("cls", "fields"), [(ReActChatMessage, ACTION), (CodeActChatMessage, CODE)])
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        *({"role": "bad"}, {"role": None}, {"thought": None}, {"thought": 5}, {"action": 5}, {"args": {"a": 1}}),
+        *({"code": 5}, {"files": "x"}, {"files": [1]}, {"task_successful": None}, {"final_answer": 5}),
+    ],
+    ids=repr,
+)
+def test_a_field_of_a_wrong_type_is_a_value_error(cls: Any, fields: dict[str, Any], wrong: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=f"{next(iter(wrong))} of {cls.__name__} is "):
+        cls(**fields | wrong)
+
+
+@pytest.mark.parametrize("wrong", [{"role": "bad"}, {"files": "x"}, {"task_successful": 1}], ids=repr)
+def test_a_plain_message_checks_the_types_of_its_fields_too(wrong: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=f"{next(iter(wrong))} of ChatMessage is "):
+        ChatMessage(**{"role": "user", "content": "c"} | wrong)
+    assert ChatMessage(role="assistant").thought is None
+
+
 def test_where_a_model_gives_both_the_action_or_the_code_is_kept() -> None:
     given = {"thought": "t", "final_answer": "42", "task_successful": True}
     react = ReActChatMessage(**given, action="look", args="{'x': 1,}")  # type: ignore[arg-type]

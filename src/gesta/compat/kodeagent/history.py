@@ -15,13 +15,23 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, cast, get_args
+from uuid import uuid4
 
 import msgspec
 from msgspec import Struct
 
-from gesta.compat.kodeagent.kutils import args_text, make_user_message, object_of, parts_of, sound_args, text_of
+from gesta.compat.kodeagent.kutils import (
+    CALL_ID,
+    args_text,
+    make_user_message,
+    object_of,
+    parts_of,
+    sound_args,
+    text_of,
+    with_id,
+)
 from gesta.compat.kodeagent.llm_message import LLMMessage
-from gesta.compat.kodeagent.models import ChatMessage
+from gesta.compat.kodeagent.models import ChatMessage, call_content, message_content
 from gesta.entry import Entry
 from gesta.formatters.codeact_text import CODE_ACT_PSEUDO_TOOL_NAME
 from gesta.formatters.tool_calls import ID, UNANSWERED, ToolCalls
@@ -31,11 +41,8 @@ from gesta.kinds import (
     ChatCompletionContent,
     Part,
     RequestHeaderContent,
-    SystemContent,
     ThoughtContent,
     ToolCallContent,
-    ToolResultContent,
-    UserContent,
 )
 from gesta.log.journal import Log
 from gesta.message import Call, Message, Role
@@ -44,7 +51,7 @@ from gesta.prompt import Reader
 __all__ = ["CODE_ACT_PSEUDO_TOOL_NAME", "ChatMessage", "HistoryFormatter", "State"]
 
 NO_ID = "call_00000000"
-"""The id that `_generate_tool_call_id` returns without a message. It is replaced before the message is sent."""
+"""The id of a call that a hook adds to a message of a run. It is replaced before the message is sent."""
 NOT_IN_NAMES = re.compile("[^a-zA-Z0-9_-]")
 
 
@@ -124,7 +131,8 @@ class HistoryFormatter(ABC):
         """Return the dict to send: a tool call if `should_format_as_tool_call(msg)`, else `msg`'s answer or content."""
         state = getattr(msg, "state", None)
         if self.should_format_as_tool_call(msg):
-            made = self.format_tool_call(msg, State() if state is None else state)
+            made_id = CALL_ID.get() or self._generate_tool_call_id(msg)
+            made = with_id(made_id, self.format_tool_call, msg, State() if state is None else state)
             metadata = self._get_common_metadata(msg) | self._successful(msg, usual=False)
             if (own := getattr(msg, "own_id", None)) is not None:
                 metadata["_tool_call_id"] = own
@@ -140,9 +148,9 @@ class HistoryFormatter(ABC):
         return msg
 
     def _generate_tool_call_id(self, msg: ChatMessage | None = None) -> str:
-        """Return the message's call id, or else an id derived from its content; `NO_ID` without a message."""
+        """Return the message's call id, or else one derived from its content; by default, of the formatted message."""
         if msg is None:
-            return NO_ID
+            return CALL_ID.get() or f"call_{uuid4().hex[:8]}"
         parts = [getattr(msg, name, None) for name in ("thought", "action", "args", "code")]
         text = json.dumps(parts, default=str)
         return getattr(msg, "tool_call_id", None) or f"call_{hashlib.sha256(text.encode()).hexdigest()[:8]}"
@@ -206,7 +214,7 @@ class HistoryFormatter(ABC):
     ) -> Iterator[Sent]:
         """Yield the message to send for `msg` and, if it has a call, the result. `on_record`: call, its seq, result."""
         msg = msgspec.structs.replace(msg, state=state)
-        made = _merged({}, self.pydantic_to_dict(msg))
+        made = _merged({}, with_id(msg.tool_call_id or NO_ID, self.pydantic_to_dict, msg))
         call = _call(made, msg, on_record[0] if on_record else None)
         if call is not None:
             call = self._own(call, msg, state)
@@ -264,7 +272,7 @@ class HistoryFormatter(ABC):
             call: for a tool message, the seq of the call that it answers.
         """
         if msg.role != "assistant":
-            return [log.write(_content(msg, call), () if call is None else (call,))]
+            return [log.write(message_content(msg, call), () if call is None else (call,))]
         calls, said = self.should_format_as_tool_call(msg), msg.final_answer
         said = text_of(msg.content) if said is None else said
         output = "\n\n".join(text for text in (msg.thought, "" if calls else said) if text)
@@ -273,7 +281,7 @@ class HistoryFormatter(ABC):
         if msg.thought is not None:
             written.append(log.write(ThoughtContent(value=msg.thought), (completion.seq,)))
         if calls:
-            written.append(log.write(_tool_call_content(msg), (completion.seq,)))
+            written.append(log.write(call_content(msg), (completion.seq,)))
         elif msg.final_answer is not None:
             written.append(log.write(AssistantContent(value=msg.final_answer), (completion.seq,)))
         return written
@@ -373,27 +381,3 @@ def _neutral(made: LLMMessage, msg: ChatMessage, sources: tuple[int, ...], call:
     if role != "user" or not isinstance(content, list):
         made["content"] = text if call is None else text or None
     yield made, Message(role=role, text=text, parts=parts, calls=(call,) if call else (), sources=sources)
-
-
-def _content(msg: ChatMessage, call: int | None) -> UserContent | SystemContent | ToolResultContent:
-    if msg.role == "tool":
-        return ToolResultContent(tool_result=msg.content, call=call, tool_call_id=msg.tool_call_id)
-    text = text_of(msg.content)
-    if msg.role == "system":
-        return SystemContent(value=text)
-    parts = [file if isinstance(file, Part) else Part(type="text", text=file) for file in msg.files or ()]
-    return UserContent(value=text, parts=parts or None)
-
-
-def _tool_call_content(msg: ChatMessage) -> ToolCallContent:
-    if msg.code is not None and not msg.action:
-        return ToolCallContent(
-            tool_name=CODE_ACT_PSEUDO_TOOL_NAME, tool_args={"code": msg.code}, tool_call_id=msg.tool_call_id
-        )
-    made = ToolCallContent(
-        tool_name=msg.action or "", tool_args=object_of(msg.args) or {}, tool_call_id=msg.tool_call_id
-    )
-    if msg.args is None or object_of(msg.args) is not None:
-        return made
-    wrong = {"raw_args": msg.args, "error": f"The arguments of {msg.action!r} are no JSON object."}
-    return msgspec.structs.replace(made, status="error", meta=wrong)

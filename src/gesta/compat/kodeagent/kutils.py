@@ -6,9 +6,10 @@ A record, the store of all runs, keeps files as blobs: large values with a name.
 import base64
 import json
 import mimetypes
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextvars import ContextVar
 from pathlib import Path
-from typing import Any, NoReturn, cast
+from typing import Any, NoReturn, TypeVar, cast
 
 from gesta.compat.kodeagent.llm_message import LLMMessage
 from gesta.kinds import Part
@@ -19,6 +20,18 @@ INLINED = 5000
 """Length, in characters, of the longest text file whose content is shown. Of a longer file, only the name is shown."""
 IMAGE_BYTES = 5_000_000
 """Size, in bytes, of the largest image that is sent. Of a larger image, only the name is sent."""
+CALL_ID: ContextVar[str | None] = ContextVar("CALL_ID", default=None)
+"""The id for the call of the message that is being formatted; `None` while no message is."""
+T = TypeVar("T")
+
+
+def with_id(call_id: str, function: Callable[..., T], *args: Any) -> T:
+    """Call a function, during which `CALL_ID` is `call_id`. Return its result."""
+    token = CALL_ID.set(call_id)
+    try:
+        return function(*args)
+    finally:
+        CALL_ID.reset(token)
 
 
 def make_user_message(content: Any, files: str | Part | Iterable[str | Part] | None = None) -> list[LLMMessage]:

@@ -87,7 +87,8 @@ class LLMMessage(dict[str, Any]):
         return self
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}({dict(self) | self.__more})"
+        more = sorted(self.__more.items(), key=lambda item: str(item[0]).startswith("_"))
+        return f"{type(self).__name__}({dict(self) | dict(more)})"
 
     def __reduce__(self) -> tuple[Any, ...]:
         return self._made, (dict(self), self.__more)

@@ -6,14 +6,15 @@ receive every message of a run as a `ChatMessage`, so `ChatMessage` also has the
 
 import json
 from collections.abc import Sequence
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Self, get_args
 
 import msgspec
 from msgspec import Struct
 
-from gesta.compat.kodeagent.kutils import args_text, object_of
+from gesta.compat.kodeagent.kutils import args_text, object_of, text_of
 from gesta.errors import MissingExtra
-from gesta.kinds import Part
+from gesta.formatters.codeact_text import CODE_ACT_PSEUDO_TOOL_NAME
+from gesta.kinds import Part, SystemContent, ToolCallContent, ToolResultContent, UserContent
 from gesta.message import Role
 
 try:
@@ -23,6 +24,8 @@ except ModuleNotFoundError as missing:
 else:
     LACKING = None
 
+TEXTS = ("thought", "action", "args", "code", "final_answer")
+"""Fields that are texts."""
 FINISH = "FINISH"
 """The value of `action` in a message that contains the final answer."""
 
@@ -78,6 +81,8 @@ class ObserverResponse(Model, kw_only=True):
 class ChatMessage(Model, kw_only=True):
     """One message of a run, as formatter hooks receive it."""
 
+    NEEDED: ClassVar[tuple[str, ...]] = ()
+    """Fields that must be a text."""
     OWN: ClassVar[tuple[str, ...]] = ("role", "content", "files")
     """Fields of KodeAgent's own class. `model_dump` leaves out any other field that is empty."""
 
@@ -101,6 +106,19 @@ class ChatMessage(Model, kw_only=True):
     state: dict[str, Any] | None = None
     """The formatter's state, which hooks may change; `None` if the message is not being formatted."""
 
+    def __post_init__(self) -> None:
+        """Check the types of the fields. Raises ValueError."""
+        texts = {name: getattr(self, name) for name in TEXTS}
+        sound = {
+            name: isinstance(value, str) or (value is None and name not in self.NEEDED) for name, value in texts.items()
+        }
+        files, done = self.files, self.task_successful
+        sound["role"] = self.role in get_args(Role)
+        listed = isinstance(files, Sequence) and not isinstance(files, str)
+        sound["files"] = files is None or (listed and all(isinstance(each, str | Part) for each in files))
+        sound["task_successful"] = isinstance(done, bool) or (done is None and not self.NEEDED)
+        _check({f"{name} of {type(self).__name__} is {getattr(self, name)!r:.100}": ok for name, ok in sound.items()})
+
     def _dumped(self) -> list[str]:
         more = [name for name in self.__struct_fields__ if name not in (*self.OWN, "own_id", "state")]
         return [name for name in self.__struct_fields__ if name in self.OWN or (name in more and getattr(self, name))]
@@ -112,6 +130,7 @@ class ChatMessage(Model, kw_only=True):
 class ReActChatMessage(ChatMessage, kw_only=True):
     """A thought with either an action and its arguments, or the final answer."""
 
+    NEEDED = ("thought", "action")
     OWN = ("role", "files", "thought", "action", "args", "final_answer", "task_successful")
 
     role: Role = "assistant"
@@ -120,6 +139,7 @@ class ReActChatMessage(ChatMessage, kw_only=True):
     task_successful: bool = False
 
     def __post_init__(self) -> None:
+        ChatMessage.__post_init__(self)
         self.args = _object(self.args)
         if self.action != FINISH and self.final_answer:
             self.final_answer = None
@@ -148,6 +168,7 @@ class ReActChatMessage(ChatMessage, kw_only=True):
 class CodeActChatMessage(ChatMessage, kw_only=True):
     """A thought with either code or the final answer."""
 
+    NEEDED = ("thought",)
     OWN = ("role", "files", "thought", "code", "final_answer", "task_successful")
 
     role: Role = "assistant"
@@ -155,6 +176,7 @@ class CodeActChatMessage(ChatMessage, kw_only=True):
     task_successful: bool = False
 
     def __post_init__(self) -> None:
+        ChatMessage.__post_init__(self)
         coded = bool(self.code and self.code.strip())
         if coded and self.final_answer:
             self.final_answer = None
@@ -174,6 +196,32 @@ class CodeActChatMessage(ChatMessage, kw_only=True):
     def __str__(self) -> str:
         code = f"\n```python\n{self.code}\n```" if self.code else None
         return str(self.final_answer) if self.is_final else _lines({"Thought": self.thought, "Code": code})
+
+
+def message_content(msg: ChatMessage, call: int | None) -> UserContent | SystemContent | ToolResultContent:
+    """Return the content of the entry for a message that is not the assistant's. `call` is the seq of its call."""
+    if msg.role == "tool":
+        return ToolResultContent(tool_result=msg.content, call=call, tool_call_id=msg.tool_call_id)
+    text = text_of(msg.content)
+    if msg.role == "system":
+        return SystemContent(value=text)
+    parts = [file if isinstance(file, Part) else Part(type="text", text=file) for file in msg.files or ()]
+    return UserContent(value=text, parts=parts or None)
+
+
+def call_content(msg: ChatMessage) -> ToolCallContent:
+    """Return the content of the entry for the tool call of a message."""
+    if msg.code is not None and not msg.action:
+        return ToolCallContent(
+            tool_name=CODE_ACT_PSEUDO_TOOL_NAME, tool_args={"code": msg.code}, tool_call_id=msg.tool_call_id
+        )
+    made = ToolCallContent(
+        tool_name=msg.action or "", tool_args=object_of(msg.args) or {}, tool_call_id=msg.tool_call_id
+    )
+    if msg.args is None or object_of(msg.args) is not None:
+        return made
+    wrong = {"raw_args": msg.args, "error": f"The arguments of {msg.action!r} are no JSON object."}
+    return msgspec.structs.replace(made, status="error", meta=wrong)
 
 
 def _check(rules: dict[str, bool]) -> None:

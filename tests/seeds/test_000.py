@@ -227,6 +227,8 @@ def test_what_is_no_content_is_a_value_error_that_names_the_field(make: Callable
 
 
 def test_a_misspelt_field_is_named_and_not_left_out() -> None:
+    with pytest.raises(TypeError, match="SystemContent takes keywords only: extra, kind, value"):
+        compat.SystemContent("x")  # type: ignore[arg-type, call-arg]
     with pytest.raises(TypeError, match=r"UserContent has no field 'user'\. Did you mean 'user_id'\?"):
         USER(value="hi", user="u")
 

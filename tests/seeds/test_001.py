@@ -47,6 +47,12 @@ def test_shapes_are_frozen_and_name_their_place(made: Any) -> None:
 def test_each_type_is_a_literal_of_its_own() -> None:
     types = [PLAIN.type, LOGGED.type, AgentFinish({}, "").type]
     assert types == ["AgentAction", "AgentActionMessageLog", "AgentFinish"]
+    assert AgentAction("look", "x", "", type="AgentAction") == AgentAction("look", "x", "")
+    for made in (PLAIN, LOGGED, AgentFinish({}, "")):
+        with pytest.raises(TypeError, match=f"type is 'Other'; expected {made.type!r}"):
+            type(made).model_validate({**made.model_dump(), "type": "Other"})
+    with pytest.raises(TypeError, match="type is 'AgentAction'; expected 'AgentActionMessageLog'"):
+        AgentActionMessageLog("look", "x", "", message_log=[], type="AgentAction")
 
 
 @pytest.mark.parametrize("wrong", [None, ["a"], 1])

@@ -67,7 +67,9 @@ class Checked(msgspec.StructMeta):
     if not TYPE_CHECKING:  # type checkers derive the constructor from the fields
 
         def __call__(self, *args: Any, **kwargs: Any) -> Any:
-            """Make an instance. Raises TypeError for an unknown keyword, BadContent for a missing or wrong value."""
+            """Make an instance. Raises TypeError for an unknown argument, BadContent for a missing or wrong value."""
+            if args:
+                raise TypeError(f"{self.__name__} takes keywords only: {', '.join(self.model_fields)}.")
             expected = getattr(self, "kind", None)
             if expected is not None and (kind := kwargs.pop("kind", expected)) != expected:
                 raise BadContent(f"{self.__name__}: found kind={kind!r:.60}, expected {str(expected)!r}.")
@@ -85,7 +87,7 @@ class Checked(msgspec.StructMeta):
                         raise BadContent(f"{self.__name__}: field {name!r}: {error}.") from error
                 elif name not in kwargs and field.is_required():
                     raise BadContent(f"{self.__name__}: field {name!r} is missing.")
-            return super().__call__(*args, **kwargs)
+            return super().__call__(**kwargs)
 
 
 class Model(msgspec.Struct, frozen=True, kw_only=True, metaclass=Checked):

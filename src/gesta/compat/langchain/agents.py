@@ -33,6 +33,7 @@ T = TypeVar("T", bound=Serializable)
 class AgentAction(Serializable, frozen=True, kw_only=False):
     """A request to execute a tool."""
 
+    LITERAL = True
     tool: str
     tool_input: str | dict[str, Any]
     """The arguments as a dict; a text if the tool takes one argument, or if the arguments are no JSON object."""
@@ -46,6 +47,7 @@ class AgentAction(Serializable, frozen=True, kw_only=False):
         if not isinstance(self.tool_input, str | dict):
             raise TypeError(f"tool_input of {self.tool!r} is {self.tool_input!r}; expected a text or a dict")
         _check_texts(self, "tool", "log")
+        _check_type(self)
 
     @property
     def messages(self) -> Sequence[BaseMessage]:
@@ -109,6 +111,7 @@ class AgentStep(Serializable, frozen=True, kw_only=False):
 class AgentFinish(Serializable, frozen=True, kw_only=False):
     """The final answer of an agent."""
 
+    LITERAL = True
     return_values: dict[str, Any]
     """The values that the agent returns. The key `output` has the answer."""
     log: str
@@ -119,6 +122,7 @@ class AgentFinish(Serializable, frozen=True, kw_only=False):
         if not isinstance(self.return_values, dict):
             raise TypeError(f"return_values is {self.return_values!r}; expected a dict")
         _check_texts(self, "log")
+        _check_type(self)
 
     @property
     def messages(self) -> Sequence[BaseMessage]:
@@ -168,6 +172,13 @@ def _check_texts(shape: Struct, *names: str) -> None:
     for name in names:
         if not isinstance(getattr(shape, name), str):
             raise TypeError(f"{name} is {getattr(shape, name)!r}; expected a text")
+
+
+def _check_type(shape: AgentAction | AgentFinish) -> None:
+    names, defaults = type(shape).__struct_fields__, type(shape).__struct_defaults__
+    known = dict(zip(reversed(names), reversed(defaults), strict=False))["type"]
+    if shape.type != known:
+        raise TypeError(f"type is {shape.type!r}; expected {known!r}")
 
 
 def _convert_agent_action_to_messages(agent_action: Any) -> Sequence[BaseMessage]:

@@ -38,6 +38,8 @@ class Serializable(Struct, metaclass=Keywords, frozen=True):
 
     MORE: ClassVar[tuple[str, ...]] = ("entry", "tool_call_id", "outcome", "rest")
     """Fields that LangChain's class lacks. `model_dump` leaves them out when they are empty."""
+    LITERAL: ClassVar[bool] = False
+    """Whether the class allows only one `type`."""
 
     def __eq__(self, other: object) -> bool:
         if type(other) is not type(self):
@@ -57,6 +59,8 @@ class Serializable(Struct, metaclass=Keywords, frozen=True):
         known = {name: getattr(value, name) for name in cls.__struct_fields__ if hasattr(value, name)}
         if "rest" in cls.__struct_fields__:
             known["rest"] = dict(getattr(value, "model_extra", None) or {})
+        if cls.LITERAL:
+            known.pop("type", None)  # a subclass of theirs may have another
         return cls(**known)
 
     @classmethod

@@ -188,6 +188,31 @@ def test_a_sub_task_is_shown_its_own_user_message_before_what_its_parent_asks() 
     assert [each.content.value for each in calc if each.seq in request.causes] == ["Add.", "2 + 2"]
 
 
+def test_after_a_reset_no_model_of_a_task_and_its_sub_tasks_is_shown_what_was_said_before() -> None:
+    seen: list[tuple[str, list[str]]] = []
+
+    def made(name: str, *script: str) -> Task:
+        replies = iter(script)
+
+        def think(messages: Any, _header: Any) -> str:
+            seen.append((name, [each["content"] for each in messages]))
+            return next(replies)
+
+        chat = ChatAgent(ChatAgentConfig(name=name, llm=gesta.function(think)))
+        return Task(chat, interactive=False, restart=False)
+
+    boss, below = made("boss", *["ask", "DONE a"] * 2), made("below", *["ask", "DONE b"] * 2)
+    deep = made("deep", *["DONE c"] * 2)
+    below.add_sub_task(deep)
+    boss.add_sub_task(below)
+    boss.run("one")
+    boss.reset_all_sub_tasks()
+    first, seen[:] = seen[:], []
+    boss.run("one")
+    assert [name for name, _ in seen] == ["boss", "below", "deep", "below", "boss"]
+    assert seen == first
+
+
 def test_sub_tasks_come_alone_in_pairs_and_in_lists() -> None:
     one, two, three = (task(name) for name in ("one", "two", "three"))
     made = task("boss", "x")

@@ -177,7 +177,7 @@ class Task(Steps, eq=False):
             max_tokens=max_tokens,
             max_cost=max_cost,
             max_time=max_time,
-            restart=allow_restart and self.restart,
+            restart=self.reset or (allow_restart and self.restart),
         )
         ended = await self._take(doc, caller, key)
         return self._result_of(ended, return_type or self.default_return_type)
@@ -235,7 +235,7 @@ class Task(Steps, eq=False):
             task._free()
             if caller is not None:
                 own = (task.as_sub or task.config).restart_as_subtask
-                restart = own or (first and caller.forgets)
+                restart = own or task.reset or (first and caller.forgets)
                 task.rules = Rules(restart=restart, max_tokens=caller.rules.max_tokens)
             task.playing = True
             try:
@@ -261,7 +261,7 @@ class Task(Steps, eq=False):
         Gesta calls this for each turn of the task's run. `verbs` can call agents and wait; `caller` is the parent task.
         """
         self.begin(verbs, caller, self.all_tools())
-        self.forgets = self.rules.restart
+        self.forgets, self.reset = self.rules.restart, False
         self._leave_behind(verbs)
         if self.forgets and not verbs.live.state.steps.named:
             restart(self.chat)
@@ -370,6 +370,7 @@ class Task(Steps, eq=False):
     def reset_all_sub_tasks(self) -> None:
         """Call `init_state` on the agents of this task and all sub-tasks: models do not see earlier messages."""
         self.chat.init_state()
+        self.reset = True
         for sub in self.sub_tasks:
             sub.reset_all_sub_tasks()
 

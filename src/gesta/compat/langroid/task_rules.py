@@ -98,6 +98,8 @@ class TaskRules(Struct, eq=False, metaclass=Spelled):
     session: str = ""
     """The session of the last run."""
     rules: Rules = field(default_factory=Rules)
+    reset: bool = False
+    """Whether the next run begins without the earlier history, although `restart` is false."""
     handed: ChatDocument | None = None
     """The message that a program passed to `init`."""
     verbs: Any = None

@@ -15,6 +15,7 @@ from tests.costs import cost_s
 import gesta
 from gesta.compat.langchain.steps import UNANSWERED
 from gesta.compat.langroid import chat_document, orchestration
+from gesta.compat.langroid.chat import ChatAgent, ChatAgentConfig
 from gesta.compat.langroid.chat_document import (
     ChatDocAttachment,
     ChatDocMetaData,
@@ -37,6 +38,7 @@ from gesta.compat.langroid.done_sequences import (
     parse_done_sequence,
     parse_done_sequences,
 )
+from gesta.compat.langroid.entities import LLMMessage
 from gesta.compat.langroid.facts import facts_of, fits
 from gesta.compat.langroid.orchestration import (
     AgentDoneTool,
@@ -60,7 +62,7 @@ from gesta.compat.langroid.tool_message import (
 )
 from gesta.errors import BadArguments, BadTool
 from gesta.kinds import ToolCallContent, ToolResultContent
-from gesta.message import Call, Message
+from gesta.message import Call
 from gesta.model.request import Reply, ReplyCall
 
 PATHS = """
@@ -428,23 +430,33 @@ def test_what_a_person_says_stays_as_it_is() -> None:
     assert made.content == "SYSTEMATIC review of SYSTEM logs"
     assert (made.metadata.sender, made.metadata.tainted) == (Entity.USER, True)
     assert ChatDocument.from_str("TO[Bob]: x").metadata.recipient == "Bob"
-    assert ChatDocument.to_LLMMessage("SYSTEM: x") == [Message(role="user", text="SYSTEM: x")]
+    assert ChatDocument.to_LLMMessage("SYSTEM: x") == [LLMMessage(role="user", text="SYSTEM: x")]
 
 
 def test_messages_of_a_history_go_both_ways() -> None:
     for message in (
-        Message(role="user", text="hi"),
-        Message(role="system", text="be kind"),
-        Message(role="assistant", text="so", calls=(Call("c1", "square", {"num": 1}),)),
+        LLMMessage(role="user", text="hi"),
+        LLMMessage(role="system", text="be kind"),
+        LLMMessage(role="assistant", text="so", calls=(Call("c1", "square", {"num": 1}),)),
     ):
         assert ChatDocument.to_LLMMessage(ChatDocument.from_LLMMessage(message)) == [message]
-    made = ChatDocument.from_LLMMessage(Message(role="tool", text="4", call_id="c1"), "guide", "Bob")
+    made = ChatDocument.from_LLMMessage(LLMMessage(role="tool", text="4", call_id="c1"), "guide", "Bob")
     assert (made.metadata.oai_tool_id, made.metadata.sender_name, made.metadata.recipient) == ("c1", "guide", "Bob")
+
+
+def test_messages_for_a_model_have_the_names_of_langroid() -> None:
+    made = doc("", Entity.AGENT, oai_tool_id2result={"c1": "4"})
+    [result] = ChatDocument.to_LLMMessage(made, calls("c1"))
+    assert (result.content, result.tool_call_id, result.role) == ("4", "c1", "tool")
+    [said] = ChatDocument.to_LLMMessage(doc("so", Entity.LLM, oai_tool_calls=calls("c2")))
+    assert (said.content, [each.id for each in said.tool_calls or ()]) == ("so", ["c2"])
+    chat = ChatAgent(ChatAgentConfig(system_message="Be kind.", user_message="Greet me."))
+    assert [each.content for each in chat.task_messages] == ["Be kind.", "Greet me."]
 
 
 def test_calls_of_others_and_function_calls_are_shown_as_text() -> None:
     made = doc("so", Entity.USER, oai_tool_calls=calls("c1"), function_call=LLMFunctionCall("mail", None, "{x"))
-    assert ChatDocument.to_LLMMessage(made) == [Message(role="user", text='so\nsquare {"num": 0}\nmail {x')]
+    assert ChatDocument.to_LLMMessage(made) == [LLMMessage(role="user", text='so\nsquare {"num": 0}\nmail {x')]
 
 
 def test_a_value_or_a_tool_message_without_text_is_shown() -> None:
@@ -507,7 +519,7 @@ def test_an_empty_result_is_a_result() -> None:
     made = doc("", Entity.AGENT)
     made.metadata.oai_tool_id = "a"
     sent = ChatDocument.to_LLMMessage(made, calls("a"))
-    assert sent == [Message(role="tool", text="", call_id="a", name="square")]
+    assert sent == [LLMMessage(role="tool", text="", call_id="a", name="square")]
 
 
 def test_a_new_question_is_no_result_of_a_call_that_was_left() -> None:

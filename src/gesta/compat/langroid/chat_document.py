@@ -18,7 +18,7 @@ import msgspec
 from msgspec import Struct, field
 
 from gesta.compat.langchain.steps import UNANSWERED
-from gesta.compat.langroid.entities import Entity, StatusCode
+from gesta.compat.langroid.entities import Entity, LLMFunctionCall, LLMMessage, OpenAIToolCall, StatusCode
 from gesta.compat.langroid.facts import fits, shaped
 from gesta.compat.langroid.message_states import message_of, message_state
 from gesta.compat.langroid.signals import (
@@ -52,24 +52,6 @@ Tools = Mapping[str, type[ToolForm]]
 TOGETHER = "Answered together with the call before it."
 NUMBER = re.compile(r"[+-]?(\d+)(\.\d*)?([eE][+-]?\d+)?|[+-]?\.\d+([eE][+-]?\d+)?", re.ASCII)
 BOOLEANS = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
-
-
-class LLMFunctionCall(Struct):
-    """The name and the arguments of a call that a model wrote."""
-
-    name: str
-    arguments: dict[str, Any] | None = None
-    """The arguments; `None` if they are not a JSON object."""
-    raw: str | None = None
-    """The text of the arguments, if it is not a JSON object."""
-
-
-class OpenAIToolCall(Struct, kw_only=True):
-    """A call that the model made through the provider's tool-calling interface."""
-
-    id: str | None = None
-    type: str = "function"
-    function: LLMFunctionCall
 
 
 class ChatDocAttachment(SimpleNamespace):
@@ -201,13 +183,13 @@ class ChatDocument(Struct, kw_only=True, metaclass=Spelled):
     @staticmethod
     def to_LLMMessage(  # noqa: N802 - the name that users know
         message: "str | ChatDocument", oai_tools: Sequence[OpenAIToolCall] | None = None
-    ) -> list[Message]:
+    ) -> list[LLMMessage]:
         """Return the messages for a model: one tool result for each call in `oai_tools`, then the remaining text."""
         if isinstance(message, str):
             message = ChatDocument(content=message, metadata=ChatDocMetaData(sender=Entity.USER))
         pending = {_id(call, n): call.function.name for n, call in enumerate(oai_tools or ())}
         results, rest = _results(message, list(pending))
-        made = [Message(role="tool", text=results[id_], call_id=id_, name=pending[id_]) for id_ in pending]
+        made = [LLMMessage(role="tool", text=results[id_], call_id=id_, name=pending[id_]) for id_ in pending]
         said = message.metadata.sender
         calls = message.oai_tool_calls or []
         if said is Entity.LLM:
@@ -222,7 +204,7 @@ class ChatDocument(Struct, kw_only=True, metaclass=Spelled):
         text = "\n".join(filter(None, [rest, *lines]))
         if text or own or message.files or not made:
             role: Any = {Entity.LLM: "assistant", Entity.SYSTEM: "system"}.get(said, "user")
-            made.append(Message(role=role, text=text, parts=tuple(message.files), calls=tuple(own)))
+            made.append(LLMMessage(role=role, text=text, parts=tuple(message.files), calls=tuple(own)))
         return made
 
     @staticmethod

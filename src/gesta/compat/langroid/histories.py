@@ -11,9 +11,8 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TypeVar, cast
 
 from gesta.agent import Agent
-from gesta.compat.langroid.entities import Role
+from gesta.compat.langroid.entities import LLMMessage, Role
 from gesta.compat.langroid.facts import facts_of
-from gesta.compat.langroid.language_models.base import LLMMessage
 from gesta.compat.langroid.tool_message import ToolForm
 from gesta.compat.langroid.toolset import BYTES_A_TOKEN
 from gesta.compat.langroid.working import RunContext, Working
@@ -48,13 +47,13 @@ class Histories(Working):
     """Base class of chat agents: the methods that read and change the history."""
 
     @property
-    def task_messages(self) -> list[Message]:
+    def task_messages(self) -> list[LLMMessage]:
         """The messages with which each conversation begins: the system message, then the user message if any."""
         agent = self._context.agent if self._context is not None else self.home.record.turns.bind(self.describe())
         header = agent.formats().dress(agent.header())
-        messages = [Message(role="system", text=str((header.meta or {}).get("instructions", "")))]
+        messages = [LLMMessage(role="system", text=str((header.meta or {}).get("instructions", "")))]
         if self.settings.user_message:
-            messages.append(Message(role="user", text=self.settings.user_message))
+            messages.append(LLMMessage(role="user", text=self.settings.user_message))
         return messages
 
     @property
@@ -80,7 +79,7 @@ class Histories(Working):
 
     async def message_history_async(self) -> list[LLMMessage]:
         """Return the same messages as `message_history`. This reads the whole run."""
-        return [*map(LLMMessage.of, [self.task_messages[0], *(await self._history())[0]])]
+        return [self.task_messages[0], *map(LLMMessage.of, (await self._history())[0])]
 
     async def _history(self) -> tuple[list[Message], list[Message]]:
         """Return two lists: messages that the model was shown or wrote, and messages that the next request adds."""
@@ -194,7 +193,7 @@ class Histories(Working):
         seqs = [*found[-1].sources, *more]
         return self._write(context, CompactionContent(from_seq=min(seqs), to_seq=max(seqs)))
 
-    def last_message_with_role(self, role: str) -> Message | None:
+    def last_message_with_role(self, role: str) -> LLMMessage | None:
         """Return the last message that has this role; `None` if there is none."""
         return next((one for one in reversed(self.message_history) if one.role == role), None)
 

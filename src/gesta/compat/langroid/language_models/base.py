@@ -5,14 +5,11 @@ Messages and replies are Gesta's own classes. A config describes a model, and `L
 
 from typing import Any
 
-import msgspec
 from msgspec import Struct
 
-from gesta.compat.langroid.chat_document import LLMFunctionCall, OpenAIToolCall
-from gesta.compat.langroid.entities import Role, StreamEventType
+from gesta.compat.langroid.entities import LLMFunctionCall, LLMMessage, OpenAIToolCall, Role, StreamEventType
 from gesta.compat.langroid.facts import settle_defaults
 from gesta.compat.langroid.tool_message import LLMFunctionSpec
-from gesta.message import Message
 from gesta.model.request import Model
 from gesta.model.request import Reply as LLMResponse
 from gesta.policy import Price, Spelled
@@ -28,33 +25,6 @@ __all__ = [
     "Role",
     "StreamEventType",
 ]
-
-
-class LLMMessage(Message, frozen=True, kw_only=True):
-    """A message of a history. Its fields have Langroid's names in addition to Gesta's."""
-
-    content: str | None = None
-    """The same as `text`."""
-    tool_call_id: str | None = None
-    """The same as `call_id`."""
-
-    def __post_init__(self) -> None:
-        """Set both names of a field, such as `text` and `content`, to the value that was passed for one of them."""
-        for own, theirs in (("text", "content"), ("call_id", "tool_call_id")):
-            value = getattr(self, theirs) or getattr(self, own)
-            msgspec.structs.force_setattr(self, own, value)
-            msgspec.structs.force_setattr(self, theirs, value)
-
-    @staticmethod
-    def of(message: Message) -> "LLMMessage":
-        """Return a copy of a message as an `LLMMessage`."""
-        return LLMMessage(**{name: getattr(message, name) for name in message.__struct_fields__})
-
-    @property
-    def tool_calls(self) -> list[OpenAIToolCall] | None:
-        """The tool calls in the message; `None` if it has none."""
-        calls = [(each.id, LLMFunctionCall(each.name, dict(each.args))) for each in self.calls]
-        return [OpenAIToolCall(id=id_, function=function) for id_, function in calls] or None
 
 
 class Defaults(Spelled):

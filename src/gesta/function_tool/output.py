@@ -68,7 +68,7 @@ class Output(Struct, Generic[T], frozen=True, eq=False):
             taker = tool(answer, name=ANSWER, effect="pure")
         except BadTool as wrong:
             found = f"output={self.type!r:.60} is no type for an answer ({wrong.__cause__ or wrong})"
-            raise BadTool(f"{found}. {union_advice(wrong.__cause__) or WANTED}") from wrong
+            raise BadTool(f"{found}. {union_advice(self.type) or WANTED}") from wrong
         properties, defs = taker.args_schema["properties"]["value"], taker.args_schema.get("$defs", {})
         own = defs.get(properties.get("$ref", "").removeprefix("#/$defs/"), properties)
         plain = own.get("type") == "object"

@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from itertools import islice
-from types import CellType, NoneType, SimpleNamespace
+from types import CellType, NoneType, SimpleNamespace, UnionType
 from typing import Annotated, Any, Optional, TypeVar, Union, get_args, get_origin, get_type_hints
 
 import msgspec
@@ -221,7 +221,7 @@ def _schema(parameters: type[Struct], name: str) -> dict[str, Any]:
                 "Take standard types, dataclasses, TypedDicts, Structs or pydantic models, or fix it with partial()."
             )
             raise BadTool(
-                f"Tool {name!r}: {field.name!r} is no type for JSON ({exc}). {union_advice(exc) or wanted}"
+                f"Tool {name!r}: {field.name!r} is no type for JSON ({exc}). {union_advice(field.type) or wanted}"
             ) from exc
     (ref,), defs = make([parameters])
     own = defs.pop(ref["$ref"].removeprefix("#/$defs/"))
@@ -231,12 +231,12 @@ def _schema(parameters: type[Struct], name: str) -> dict[str, Any]:
     return schema
 
 
-def union_advice(problem: BaseException | None) -> str:
-    """Return what to write in place of a union whose members JSON cannot tell apart; an empty text for other types."""
-    if not str(problem).startswith("Type unions"):
+def union_advice(refused: Any) -> str:
+    """Return what to write in place of a union that JSON cannot hold; an empty text for other types."""
+    if get_origin(refused) not in (Union, UnionType):
         return ""
     return (
-        "JSON does not tell such types apart. Make each a msgspec Struct with a tag, as in "
+        "JSON does not tell the types of this union apart. Make each a msgspec Struct with a tag, as in "
         "`class Letter(msgspec.Struct, tag=True)`, or make one type of them."
     )
 

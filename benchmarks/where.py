@@ -24,7 +24,7 @@ EVERY_S = 0.0007
 TURNS = 4
 PARTS = {
     "Guard.stands": "is the log on disk still ours, before and after each commit",
-    "Writer._append": "SQLite: rows",
+    "Works._append": "SQLite: rows",
     "Writer._commit": "SQLite: begin and commit",
     "Writer.inbox": "SQLite: the inbox, before each decision",
     "Reader.inbox": "SQLite: the inbox, before each decision",

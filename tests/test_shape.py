@@ -17,6 +17,7 @@ from types import ModuleType
 from typing import NamedTuple
 
 import pytest
+from benchmarks.where import PARTS
 
 SRC = Path(__file__).resolve().parents[1] / "src"
 SPINE = (
@@ -401,3 +402,15 @@ def test_import_is_light_and_touches_nothing() -> None:
     assert not touched, f"{where} found {touched}; the budget is 0"
     assert before == after, f"{where} found open files {after}; expected {before}"
     assert threads == 1, f"{where} found {threads} threads; the budget is 1"
+
+
+def test_each_part_of_which_the_time_is_measured_is_a_function_that_there_is() -> None:
+    """A function that got another name would count for the one that called it."""
+    found = {
+        ".".join([*(outer.name for outer in around if isinstance(outer, ast.ClassDef)), node.name])
+        for name in FILES
+        for node, around in walked(name)
+        if isinstance(node, FUNCTIONS)
+    }
+    missing = [each for each in PARTS if each not in found and not each.startswith("BaseEventLoop.")]
+    assert not missing, f"benchmarks/where.py:1: found {missing}, which are no functions of Gesta; the budget is 0"

@@ -107,6 +107,43 @@ def test_of_batches_in_one_exchange_the_refused_one_alone_is_refused_and_none_is
         assert store.commits == before + 1
 
 
+def test_a_batch_that_was_added_is_told_as_added_whatever_comes_of_a_refused_one_beside_it(
+    address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: Any, **_options: Any) -> None:
+        raise psycopg.errors.DiskFull("no space left")
+
+    with closing_store(address) as store:
+        first, second = drive(store.lease("a")), drive(store.lease("b"))
+        monkeypatch.setattr(Transaction, "begin", full)
+        added, denied = store.writer.commit([make_batch(first, 0), make_batch(second, 7)], synced=True)
+        monkeypatch.undo()
+        assert (added, type(denied), len(drive(store.read("a")))) == (1, WriteFailed, 1)
+
+
+def test_what_is_committed_beside_a_row_that_cannot_be_stored_is_told_as_committed(
+    address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begin, begun = Transaction.begin, list[None]()
+
+    def full(*given: Any, **options: Any) -> None:
+        begun.append(None)
+        if len(begun) > 1:
+            raise psycopg.errors.DiskFull("no space left")
+        begin(*given, **options)
+
+    with closing_store(address) as store:
+        leases = [drive(store.lease(run)) for run in ("a", "b")]
+        rows = [make_row("a", 1), make_row("b", 1, content="\0")]
+        letters = [Letter("a", key, "{}", "") for key in "xy"]
+        works = [*(Batch(lease, 0, [row]) for lease, row in zip(leases, rows, strict=True)), *letters]
+        monkeypatch.setattr(Transaction, "begin", full)
+        added, *others = store.writer.commit(works, synced=True)
+        monkeypatch.undo()
+        assert (added, [type(each) for each in others]) == (1, [WriteFailed] * 3)
+        assert [len(drive(store.read(run))) for run in ("a", "b")] == [1, 0]
+
+
 def test_a_lease_that_a_broken_server_forgot_stands_if_nobody_took_it(server: Server, address: str) -> None:
     with closing_store(address) as store, closing_store(address, InlineApart) as other:
         lease, lent = drive(store.lease("r")), drive(store.lease("q"))

@@ -430,6 +430,18 @@ def test_a_row_that_cannot_be_stored_fails_alone(tmp_path: Path) -> None:
     anyio.run(main)
 
 
+def test_what_is_committed_beside_a_row_that_cannot_be_stored_is_told_as_committed(tmp_path: Path) -> None:
+    store = InlineSqliteStore.open(tmp_path / "a.gesta")
+    with closing(store.writer), closing(store.reader):
+        rows = [make_row("a", 1), make_row("b", 1, content="\ud800"), make_row("c", 1, content="x" * 1_000_000)]
+        works = [Batch(drive(store.lease(row.run)), 0, [row]) for row in [*rows, make_row("d", 1)]]
+        store.writer._connection.execute("PRAGMA max_page_count = 60")
+        added, odd, full, left = store.writer.commit(works)
+        assert (added, isinstance(odd.__cause__, UnicodeError), left) == (1, True, full)
+        assert isinstance(full.__cause__, apsw.FullError)
+        assert [len(drive(store.read(run))) for run in "abcd"] == [1, 0, 0, 0]
+
+
 async def append_for_ever(store: Store, lease: Lease, heads: dict[str, int]) -> None:
     while True:
         await store.append(make_batch(lease, heads[lease.run]))

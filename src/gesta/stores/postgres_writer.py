@@ -14,6 +14,8 @@ import os
 import time
 from collections.abc import Sequence
 from contextlib import suppress
+from functools import partial
+from itertools import compress
 from threading import Event
 from typing import Any
 
@@ -29,7 +31,7 @@ from gesta.stores.postgres_holding import Holding, silence, watch_forks
 from gesta.stores.postgres_leases import clean, recall
 from gesta.stores.postgres_open import Connection, Place, connect, kind_of, marked, server_of, standing, told
 from gesta.stores.postgres_transaction import Transaction, simple
-from gesta.stores.sharing import Take, Work
+from gesta.stores.sharing import Take, Work, one_by_one
 
 FAULTY = (psycopg.DataError, psycopg.IntegrityError, psycopg.ProgrammingError, UnicodeError, ValueError, TypeError)
 """Errors that one operation of a transaction can cause. The other operations are then carried out without it."""
@@ -162,8 +164,9 @@ class Writer:
         """
         silence(self._connection)
 
-    def _commit(self, works: Sequence[Work], *, synced: bool) -> list[Any]:
-        trial = Trial(works)
+    def _commit(self, works: Sequence[Work], *, synced: bool, at_once: bool = False) -> list[Any]:
+        """Do what `commit` does. With `at_once`, the operations were tried in one exchange before."""
+        trial = Trial(works, at_once=at_once)
         while True:
             try:
                 outcomes = self._try(trial, synced=synced)
@@ -182,7 +185,7 @@ class Writer:
                 if len(works) == 1:
                     failure.__cause__ = error
                     return [failure]
-                return [outcome for work in works for outcome in self._commit((work,), synced=synced)]
+                return one_by_one(works, partial(self._commit, synced=synced))
         self.commits += any(not isinstance(outcome, GestaError) for outcome in outcomes)
         return outcomes
 
@@ -223,13 +226,12 @@ class Writer:
         runs += [work.run for work in works if isinstance(work, TransactionalEffect)]
         runs += [gone.lease.run for work in works if isinstance(work, Batch) for gone in work.prunes]
         transaction = Transaction(connection, self.info, self.holding, self._server)
-        if not trial.asked and not trial.played and self.info.mark is None and simple(works):
+        if not trial.at_once and not trial.asked and not trial.played and self.info.mark is None and simple(works):
             trial.asked = trial.at_once = True
-            trial.outcomes, given = transaction.add_at_once(works, synced=synced)
+            outcomes, given = transaction.add_at_once(works, synced=synced)
+            trial.asked = False
             self._returned(given)
-            if all(outcome or isinstance(work, Lease) for work, outcome in zip(works, trial.outcomes, strict=True)):
-                return trial.outcomes
-            trial.asked = False  # some were refused: the second transaction says why
+            return self._with_refused(works, outcomes, synced=synced)
         transaction.begin(runs, synced=synced)
         # this process now has the lock, so an earlier transaction has ended
         if trial.asked and not trial.at_once and transaction.happened(works, trial.outcomes):
@@ -260,6 +262,26 @@ class Writer:
         if mark is not None:  # this process or another one may have adopted the copy
             self.info = replace(self.info, mark=mark.fetchall()[0][0])
         return trial.outcomes
+
+    def _with_refused(self, works: Sequence[Work], outcomes: list[Any], *, synced: bool) -> list[Any]:
+        """Carry out the batches that were not added in one exchange, and return the results of all operations.
+
+        The transaction for them says why each was refused. The batches that were added are committed, whatever becomes
+        of it.
+
+        Args:
+            works: the operations of the exchange.
+            outcomes: their results, as `Transaction.add_at_once` returns them.
+        """
+        refused = [isinstance(work, Batch) and outcome is None for work, outcome in zip(works, outcomes, strict=True)]
+        if not any(refused):
+            return outcomes
+        try:
+            found = self._commit(list(compress(works, refused)), synced=synced, at_once=True)
+        except GestaError as failure:
+            found = [failure] * sum(refused)
+        others = iter(found)
+        return [next(others) if gone else outcome for outcome, gone in zip(outcomes, refused, strict=True)]
 
     def _returned(self, given: dict[str, int]) -> None:
         if given:

@@ -83,6 +83,24 @@ class Commits(Protocol):
         """
 
 
+def one_by_one(works: Sequence[Work], commit: Callable[[Sequence[Work]], list[Any]]) -> list[Any]:
+    """Carry out each operation in a transaction of its own, and return a result or a GestaError for each.
+
+    If a transaction fails, its error is the result of all operations that are left. So those before it, which are
+    committed, are not reported as failed.
+
+    Args:
+        commit: carries out operations in one transaction. Returns a list like this function, or raises GestaError.
+    """
+    outcomes: list[Any] = []
+    for work in works:
+        try:
+            outcomes += commit((work,))
+        except GestaError as failure:
+            return outcomes + [failure] * (len(works) - len(outcomes))
+    return outcomes
+
+
 class Ticket:
     """An operation that waits in the queue for its commit. After the commit, it holds the outcome."""
 

@@ -14,6 +14,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,7 @@ from gesta.log.journal import Clock
 from gesta.store import Batch, Lease, Letter, TransactionalEffect
 from gesta.stores.common import letters_of, turn_of
 from gesta.stores.locks import busy, left
-from gesta.stores.sharing import Work
+from gesta.stores.sharing import Work, one_by_one
 from gesta.stores.sqlite_guard import Guard
 from gesta.stores.sqlite_open import AGAIN_S, disconnect, told
 from gesta.stores.sqlite_saving import in_file, save, saved_in_place
@@ -305,7 +306,7 @@ class Writer:
             if len(works) == 1:
                 return [failure]
             self._until = time.monotonic() + self._terms.busy_s  # no undo once one operation is committed: wait
-            return [outcome for work in works for outcome in self._commit((work,), synced=synced)]
+            return one_by_one(works, partial(self._commit, synced=synced))
         if not self._guard.reached() and not saved_in_place(self._connection, self._guard):
             raise self._gone()
         self._leases.committed(given)

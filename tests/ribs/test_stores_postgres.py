@@ -1,6 +1,7 @@
 """PostgreSQL keeps the contract, and what only a server can be asked: kills, lost connections, other writers."""
 # ruff: noqa: E402 - without the library nothing else can be imported
 
+import math
 import os
 import select
 import signal
@@ -45,7 +46,7 @@ from gesta.kinds import (
     ToolResultContent,
     UserContent,
 )
-from gesta.store import Batch, Lease, Letter, Store
+from gesta.store import Batch, Lease, Letter, QueryBounds, Statements, Store, TransactionalEffect
 from gesta.stores.postgres import InlinePostgresStore, PostgresStore
 from gesta.stores.postgres_holding import Holding
 from gesta.stores.postgres_leases import GRANT
@@ -212,6 +213,20 @@ def test_a_row_that_cannot_be_stored_fails_alone(address: str) -> None:
         await store.close()
 
     anyio.run(main)
+
+
+@pytest.mark.parametrize("seconds", [1e8, math.inf])
+def test_a_bound_beyond_what_a_server_takes_is_its_longest(address: str, seconds: float) -> None:
+    def work(ask: Statements) -> tuple[Batch, bool]:
+        ask("SELECT 1")
+        ask.check()
+        return make_batch(lease, 0), True
+
+    with closing_store(address, busy_s=seconds) as store:
+        lease = drive(store.lease("r"))
+        drive(store.transact(TransactionalEffect("r", work, seconds)))
+        store.queries = QueryBounds(seconds=seconds)
+        assert drive(store.sql("SELECT count(*) FROM entries")).rows == [(1,)]
 
 
 def test_what_no_text_column_can_hold_comes_back_as_it_was(address: str) -> None:

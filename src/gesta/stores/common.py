@@ -26,6 +26,7 @@ from gesta.store import Batch, BlobRow, Letter
 PAGE = 500  # greatest number of rows that a tail yields at once
 PRIVATE = 0o600
 """Mode of a record's file: only its owner reads and writes it. SQLite uses the same mode for the files beside it."""
+LONGEST_MS = 2**31 - 1  # the longest time limit of a PostgreSQL server, about 24 days
 FIRST_S, LONGEST_S = 0.005, 0.2  # seconds between the queries of a tail: shortly after new rows, and at most
 
 
@@ -64,6 +65,14 @@ def _watch_forks() -> None:
 def new_id() -> str:
     """Return a random name of 32 hex digits."""
     return secrets.token_hex(16)
+
+
+def milliseconds(seconds: float) -> int:
+    """Return a time as PostgreSQL takes it for a limit: in whole milliseconds, from 1 to 24 days.
+
+    A longer or endless time becomes the longest one. The result is not 0, which a server takes for no limit.
+    """
+    return max(1, min(LONGEST_MS, round(1000 * min(seconds, LONGEST_MS))))
 
 
 def checked(batch: Batch) -> Batch:

@@ -15,6 +15,7 @@ from typing import Any
 import psycopg
 from psycopg import sql
 
+from gesta.stores.common import milliseconds
 from gesta.stores.effects import OWN, Refused
 from gesta.stores.postgres_open import Connection
 
@@ -44,7 +45,7 @@ class PostgresSql:
         self._thread = threading.get_ident()
         self.over = False
         """Whether the tool has returned."""
-        bound_ms = 0 if timeout_s is None else max(1, round(timeout_s * 1000))
+        bound_ms = 0 if timeout_s is None else milliseconds(timeout_s)
         path = sql.SQL("SET LOCAL search_path = {}, public, pg_temp; ").format(sql.Identifier(schema))
         ours = sql.SQL("SET LOCAL search_path = {}, pg_temp; ").format(sql.Identifier(schema))
         begin, end = sql.SQL("SAVEPOINT statement; "), sql.SQL("RELEASE statement")

@@ -34,7 +34,7 @@ from gesta.errors import (
 )
 from gesta.log.journal import utc_now
 from gesta.store import Info
-from gesta.stores.common import new_id
+from gesta.stores.common import milliseconds, new_id
 from gesta.stores.postgres_door import admit
 from gesta.stores.postgres_tables import ADD_RECORD, DROP_VIEWS, MARK, MIGRATIONS, TABLES, VIEWS, VIEWS_DIGEST
 from gesta.stores.tables import FORMAT
@@ -182,7 +182,7 @@ def connect(place: Place, *, readonly: bool) -> Connection:
         connection.execute(SESSION)
         # pg_temp comes last, else a temporary table of a tool could hide a table of the record
         connection.execute(sql.SQL("SET search_path = {}, pg_temp").format(sql.Identifier(place.schema)))
-        connection.execute(f"SET lock_timeout = {max(1, round(1000 * place.busy_s))}")
+        connection.execute(f"SET lock_timeout = {milliseconds(place.busy_s)}")
         if readonly:
             connection.execute("SET default_transaction_read_only = on")
     except BaseException:

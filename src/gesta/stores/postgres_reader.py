@@ -23,7 +23,7 @@ from psycopg.types.string import TextLoader
 from gesta.entry import GENESIS, Row
 from gesta.errors import RecordError, ServerGone
 from gesta.store import BlobRow, Foreign, Info, Lease, Letter, QueryBounds, RunRow, Table
-from gesta.stores.common import PAGE, blob_of, turn_of
+from gesta.stores.common import PAGE, blob_of, milliseconds, turn_of
 from gesta.stores.postgres_door import BESIDE, TABLES, VIEWS
 from gesta.stores.postgres_open import DAMAGED, Connection, Place, connect, kind_of, told
 from gesta.stores.postgres_tables import INDEXED, placed
@@ -146,7 +146,7 @@ class Reader:
         """
         try:
             if bounds.seconds is not None:
-                connection.execute(f"SET statement_timeout = {max(1, round(1000 * bounds.seconds))}")
+                connection.execute(f"SET statement_timeout = {milliseconds(bounds.seconds)}")
             connection.execute("BEGIN READ ONLY")
             return _answer(connection, (placed(query, len(parameters)), tuple(parameters)), bounds)
         except errors.ReadOnlySqlTransaction as error:

@@ -17,6 +17,7 @@ from uuid import uuid4
 from zlib import crc32
 
 import anyio
+import msgspec
 import pytest
 from tests import programs
 from tests.conftest import sampled
@@ -46,7 +47,7 @@ from gesta.kinds import (
     ToolResultContent,
     UserContent,
 )
-from gesta.store import Batch, Lease, Letter, QueryBounds, Statements, Store, TransactionalEffect
+from gesta.store import Batch, BlobRow, Lease, Letter, QueryBounds, Statements, Store, TransactionalEffect
 from gesta.stores.postgres import InlinePostgresStore, PostgresStore
 from gesta.stores.postgres_holding import Holding
 from gesta.stores.postgres_leases import GRANT
@@ -213,6 +214,26 @@ def test_a_row_that_cannot_be_stored_fails_alone(address: str) -> None:
         await store.close()
 
     anyio.run(main)
+
+
+class Large(bytes):
+    """Bytes that say to be more than a message to the server can hold."""
+
+    def __len__(self) -> int:
+        return 2**30
+
+
+def test_a_value_that_no_message_to_the_server_can_hold_fails_alone(address: str) -> None:
+    with closing_store(address) as store:
+        leases = [drive(store.lease(run)) for run in ("large", "small")]
+        large, small = (
+            Batch(lease, 0, [make_row(lease.run, 1)], [BlobRow("b", b"s" * 16, b"abc")]) for lease in leases
+        )
+        large = msgspec.structs.replace(large, blobs=[BlobRow("b", b"s" * 16, Large(b"abc"))])
+        failed, pos = store.writer.commit([large, small])
+        assert (type(failed), pos) == (WriteFailed, 1)
+        assert "1,073,741,824 bytes, more than 1,000,000,000" in str(failed)
+        assert drive(store.get_blob("small", "b")) == small.blobs[0]
 
 
 @pytest.mark.parametrize("seconds", [1e8, math.inf])

@@ -92,7 +92,8 @@ class Reader:
 
     def get_blob(self, run: str, name: str) -> BlobRow:
         """Return a blob (a large value) of a run; see `Store.get_blob`."""
-        rows = self._all("SELECT name, salt, data FROM blobs WHERE run = $1 AND name = $2", run, name)
+        query = "SELECT name, salt, data FROM blobs WHERE run = $1 AND name = $2"
+        rows = self._all(query, run, name, binary=True)  # as text, it would be twice as large, and at most 1 GB
         return blob_of(self._place.address, run, name, rows)
 
     def holds(self, lease: Lease) -> bool:
@@ -194,18 +195,22 @@ class Reader:
         if os.getpid() != self._process:
             raise RecordError(f"{self._place.address!r} was opened before this process was forked. Open it again here.")
 
-    def _all(self, query: str, *values: Any) -> list[Any]:
-        """Return all rows of a query. Raises RecordError if it fails."""
+    def _all(self, query: str, *values: Any, binary: bool = False) -> list[Any]:
+        """Return all rows of a query. Raises RecordError if it fails.
+
+        Args:
+            binary: whether the server sends the values in its own form, and not as text.
+        """
         if any(isinstance(value, str) and not sayable(value) for value in values):
             return []
         with self._turn:
-            return self._patiently(lambda: self._once(query, values))
+            return self._patiently(lambda: self._once(query, values, binary=binary))
 
-    def _once(self, query: str, values: tuple[Any, ...]) -> list[Any]:
+    def _once(self, query: str, values: tuple[Any, ...], *, binary: bool) -> list[Any]:
         if self._connection.closed:
             self._connection = connect(self._place, readonly=True)
             self.opened += 1
-        return self._connection.execute(query, values).fetchall()
+        return self._connection.execute(query, values, binary=binary).fetchall()
 
     def _listen(self) -> Connection:
         connection = connect(self._place, readonly=True)

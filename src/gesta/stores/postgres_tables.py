@@ -187,9 +187,7 @@ LETTER = """INSERT INTO inbox(id, run, key, content, at) OVERRIDING SYSTEM VALUE
 """Adds a letter. Its id comes from the clock: a crash of the server may set a sequence back, and a process that knows
 the letter which was lost would take another for it."""
 ADD_ROW = f"INSERT INTO entries(pos, {ROW}) VALUES ({', '.join(f'${n}' for n in range(1, 13))})"  # noqa: S608
-ADD_BLOBS = """INSERT INTO blobs(run, name, salt, data) SELECT $1, * FROM unnest($2::text[], $3::bytea[], $4::bytea[])
-    ON CONFLICT DO NOTHING"""
-
+ADD_BLOB = "INSERT INTO blobs(run, name, salt, data) VALUES ($1, $2, $3, $4) ON CONFLICT DO NOTHING"
 
 PRUNE = tuple(statement.replace("?", "$1").replace("main.", "") for statement in SQLITE_PRUNE)
 

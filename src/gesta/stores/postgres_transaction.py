@@ -14,6 +14,7 @@ from functools import lru_cache
 from itertools import chain
 from typing import Any
 
+import psycopg
 from msgspec.structs import astuple
 
 from gesta.entry import Row, utc_text
@@ -24,7 +25,7 @@ from gesta.stores.common import batches_of, forks
 from gesta.stores.postgres_holding import Holding
 from gesta.stores.postgres_leases import DECLARE, GIVE_BACK, GRANT, mirror, take
 from gesta.stores.postgres_open import Connection, number
-from gesta.stores.postgres_tables import ADD_BLOBS, ADD_ROW, LETTER, PRUNE
+from gesta.stores.postgres_tables import ADD_BLOB, ADD_ROW, LETTER, PRUNE
 from gesta.stores.sharing import Adopt, Declare, Mirror, Take, Work
 from gesta.stores.tables import ROW
 
@@ -39,6 +40,7 @@ GRANTED = "SELECT 1 FROM leases WHERE run = $1 AND owner = $2 AND epoch = $3"
 TOUCH = "UPDATE leases SET epoch = epoch WHERE run = $1"  # a commit that changes nothing waits for no disk
 ADOPT = "UPDATE record SET mark = NULL, adopted_by = $1, server = coalesce($2, server)"
 SENT = "SELECT 1 FROM inbox_keys WHERE run = $1 AND key = $2"
+LARGEST = 1_000_000_000  # bytes of a value, as in SQLite; a message to the server, and a row, have up to 2**30
 MOST_ROWS = 16  # up to so many rows are added in one exchange; for more, one statement for all batches is faster
 TYPES = {"seq": "bigint", "span": "bigint", "version": "bigint", "salt": "bytea", "digest": "bytea"}
 """Types of the columns of a row that are not texts."""
@@ -211,6 +213,7 @@ class Transaction:
     def _append(self, batch: Batch) -> int:
         lease, rows, run = batch.lease, batch.rows, batch.lease.run
         for each in batches_of(batch):
+            refuse_large(blob.data for blob in each.blobs)
             self._allow(each)
         for gone in batch.prunes:
             self._allow_prune(gone)
@@ -219,9 +222,9 @@ class Transaction:
         for letter in batch.mail:
             self._add(letter, letter.at)
         for each in batches_of(batch):
-            if each.blobs:
-                columns = zip(*map(astuple, each.blobs), strict=True)
-                self._connection.execute(ADD_BLOBS, (each.lease.run, *map(list, columns)))
+            if each.blobs:  # one by one, because a message to the server holds 1 GB
+                blobs = [(each.lease.run, *astuple(blob)) for blob in each.blobs]
+                self._connection.cursor().executemany(ADD_BLOB, blobs)
             self._rows += each.rows
             self._pos += len(each.rows)
         if not rows:
@@ -272,6 +275,7 @@ class Transaction:
         self._connection.execute("DELETE FROM inbox WHERE id = ANY($1)", (sorted(letters),))
 
     def _add(self, letter: Letter, at: str | None = None) -> bool:
+        refuse_large([letter.content])
         query = "INSERT INTO inbox_keys(run, key) VALUES($1, $2) ON CONFLICT DO NOTHING RETURNING 1"
         if not self._all(query, letter.run, letter.key):
             return False
@@ -280,6 +284,18 @@ class Transaction:
 
     def _all(self, query: str, *values: Any) -> list[Any]:
         return self._connection.execute(query, values).fetchall()
+
+
+def refuse_large(values: Iterable[str | bytes]) -> None:
+    """Raise psycopg.DataError if a value is larger than a message to the server can be.
+
+    The server would end the connection, and with it the transaction of other operations.
+    """
+    for value in values:
+        long = isinstance(value, str) and len(value) > LARGEST // 4  # a sign has up to four bytes
+        size = len(str(value).encode("utf-8", "replace") if long else value)
+        if size > LARGEST:
+            raise psycopg.DataError(f"a value has {size:,} bytes, more than {LARGEST:,}")
 
 
 def channel(info: Info) -> str:

@@ -543,6 +543,16 @@ def cut(store: InlinePostgresStore) -> None:
             other.execute("SELECT pg_terminate_backend($1, 2000)", (own.info.backend_pid,))
 
 
+def test_a_record_that_is_opened_again_leaves_nothing_more_to_do_at_a_fork(
+    address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    added = list[dict[str, Any]]()
+    with closing_store(address):
+        monkeypatch.setattr(os, "register_at_fork", lambda **hooks: added.append(hooks))
+    with closing_store(address):
+        assert added == []
+
+
 def test_a_connection_that_was_cut_is_opened_anew_and_the_lease_stands_if_nobody_took_it(address: str) -> None:
     with closing_store(address) as store, closing_store(address, InlineApart) as other:
         lease = drive(store.lease("r"))

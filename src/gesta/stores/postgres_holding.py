@@ -16,12 +16,13 @@ import re
 import secrets
 import sys
 import tempfile
-import weakref
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
 from threading import Lock
 from typing import Protocol
+from weakref import WeakSet
 
 import psycopg
 
@@ -231,16 +232,23 @@ class Forgets(Protocol):
         """Close this copy of the object. Called in a forked child."""
 
 
+WATCHED: WeakSet[Forgets] = WeakSet()
+"""The objects that a forked child has to close."""
+
+
 def watch_forks(one: Forgets) -> None:
     """Make each forked child call `forget` on its copy of an object, as long as the object exists."""
-    known = weakref.ref(one)
+    _watch()
+    WATCHED.add(one)
 
+
+@cache
+def _watch() -> None:
     def forget() -> None:
-        found = known()
-        if found is not None:
-            found.forget()
+        for one in list(WATCHED):
+            one.forget()
 
-    if hasattr(os, "register_at_fork"):
+    if hasattr(os, "register_at_fork"):  # once: no hook can be taken away again
         os.register_at_fork(after_in_child=forget)
 
 

@@ -1,6 +1,7 @@
 """Whole runs go, in one commit, with a tombstone; what is referred to, held, open or new stays."""
 
 import sqlite3
+import sys
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -440,3 +441,28 @@ async def test_a_run_in_which_a_call_is_at_work_stays(store: Store) -> None:
     assert (await record.run(desk, "Pay.", session="anna")).answer == "Done."
     assert found[0] == "a turn of it is open: end it first with `gesta cancel`"
     assert "is being written by" in found[1]
+
+
+async def test_what_no_pruning_explains_is_found_in_time_that_grows_with_the_entries(tmp_path: Path) -> None:
+    """Of two runs that wrote in turns, each entry of the pruned one is a gap of its own."""
+    calls, path = list[int](), tmp_path / "r.gesta"
+    async with gesta.open(path) as record:
+        for run in ("a", "b"):
+            await recorded(record.store, run, count=2)
+        leases = [await record.store.lease(run) for run in ("a", "b")]
+        for seq in range(2, 400):
+            for lease in leases:
+                await record.store.append(make_batch(lease, seq))
+        for lease in leases:
+            await record.store.release(lease)
+        await prune(record.store, await plan(record.store, Choice(runs=["a"])), Pruner(by="p"))
+        sys.setprofile(lambda _frame, event, _value: calls.append(1) if event == "call" else None)
+        try:
+            assert await unexplained(record.store) == []
+        finally:
+            sys.setprofile(None)
+    assert len(calls) < 4000  # for each of 400 gaps and each of 400 places, it was 160,000
+    with closing(sqlite3.connect(path, isolation_level=None)) as other:
+        other.execute("DELETE FROM entries WHERE pos IN (8, 10, 12, 402, 800)")
+    async with gesta.open(path, readonly=True) as record:
+        assert await unexplained(record.store) == [(8, 8), (10, 10), (12, 12), (402, 402), (800, 800)]

@@ -8,6 +8,7 @@ A pos is the number of an entry in the whole store. Each pos is used once, in or
 missing and no such entry names it, entries were removed by hand.
 """
 
+from collections.abc import Iterable
 from typing import TypeVar
 
 import msgspec
@@ -109,10 +110,8 @@ async def unexplained(store: Store) -> Places:
     missing: Places = [(int(first), int(last)) for first, last in (await store.sql(GAPS)).rows]
     if not missing:
         return []
-    known = sorted(place for each in await pruning_notes(store) for place in each.value.places)
-    for start, end in known:
-        missing = [part for gap in missing for part in _without(gap, start, end)]
-    return missing
+    known = (place for each in await pruning_notes(store) for place in each.value.places)
+    return _without(missing, known)
 
 
 def stretches(places: list[int]) -> Places:
@@ -126,11 +125,28 @@ def stretches(places: list[int]) -> Places:
     return found
 
 
-def _without(gap: tuple[int, int], start: int, end: int) -> Places:
-    first, last = gap
-    if end < first or last < start:
-        return [gap]
-    return [part for part in ((first, start - 1), (end + 1, last)) if part[0] <= part[1]]
+def _without(missing: Places, known: Iterable[tuple[int, int]]) -> Places:
+    """Return the parts of `missing`, sorted ranges, that no range of `known` covers. Cost: sorts `known`."""
+    united: list[tuple[int, int]] = []  # so that each range is looked at for one gap, and for the next
+    for start, end in sorted(place for place in known if place[0] <= place[1]):
+        if united and start <= united[-1][1]:
+            united[-1] = (united[-1][0], max(end, united[-1][1]))
+        else:
+            united.append((start, end))
+    found, place = list[tuple[int, int]](), 0
+    for gap in missing:
+        first, last = gap
+        while place < len(united) and united[place][0] <= last:
+            start, end = united[place]
+            if first < start:
+                found.append((first, start - 1))
+            first = max(first, end + 1)
+            if end > last:  # it may cover a part of the next gap
+                break
+            place += 1
+        if first <= last:
+            found.append((first, last))
+    return found
 
 
 async def _values(store: Store, key: str, shape: type[T]) -> list[tuple[Row, T]]:

@@ -686,6 +686,21 @@ def test_a_page_that_was_damaged_is_told_when_it_is_read(tmp_path: Path) -> None
     drive(store.close())
 
 
+def test_a_record_that_cannot_be_opened_to_the_end_stays_open_nowhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def failing(*_: Any) -> None:
+        raise apsw.IOError("the disk failed")
+
+    path = tmp_path / "a.gesta"
+    InlineSqliteStore.open(path).close_now()
+    monkeypatch.setattr("gesta.stores.sqlite.Writer", failing)
+    with pytest.raises(WriteFailed, match="the disk failed"):
+        InlineSqliteStore.open(path)
+    assert [each for each in apsw.connections() if each.filename == str(path)] == []
+    assert [each.name for each in tmp_path.iterdir()] == [path.name]
+
+
 def test_a_full_disk_stops_writing_and_nothing_else(tmp_path: Path) -> None:
     async def main() -> None:
         store = SqliteStore.open(tmp_path / "a.gesta")

@@ -365,7 +365,7 @@ def opened(path: Path, terms: Terms, *, new: bool) -> tuple[Info, Writer, Reader
         new: whether the file is empty or does not exist.
     """
     guard = Guard(path)
-    connection: apsw.Connection | None = None
+    connection, reader = None, None
     try:
         with guard.hold.turn.waited(str(path), terms.busy_s):
             refuse_lost(path, guard)
@@ -381,6 +381,8 @@ def opened(path: Path, terms: Terms, *, new: bool) -> tuple[Info, Writer, Reader
         return identity(connection, path), Writer(path, connection, guard, terms), reader
     except BaseException:
         guard.end()
+        if reader is not None:
+            reader.close()
         if connection is not None:
             disconnect(connection)
         guard.release()

@@ -2,6 +2,7 @@
 
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import anyio
 import pytest
@@ -9,7 +10,7 @@ from anyio.lowlevel import checkpoint
 from tests.commands import anew
 
 import gesta
-from gesta.errors import SeveralRuns
+from gesta.errors import AgentError, SeveralRuns
 from gesta.kinds import AnswerContent, ApprovalContent, ResolutionContent
 from gesta.tools.person import ask_person
 from gesta.worker import Worker
@@ -151,6 +152,51 @@ async def test_a_program_asks_and_sleeps_and_is_taken_up_where_it_was() -> None:
         assert await worker.look(told.append) == 0
         assert len(passes) == 4
         assert sum(entry.kind == "timer" for entry in await record.read(outcome.run)) == 1
+
+
+async def test_a_wait_that_was_once_over_is_not_repeated_if_the_clock_is_set_back() -> None:
+    now = [datetime(2026, 1, 1, tzinfo=UTC)]
+
+    async def program(verbs: gesta.Verbs, _text: str) -> str:
+        await verbs.sleep("nap", 60)
+        return str(await verbs.ask("go", "Go on?"))
+
+    agent = gesta.Agent("desk", program=program)
+    async with gesta.open() as record:
+        record.turns.clock = lambda: now[0]
+        await record.run(agent, "Sleep.", session="s")
+        now[0] += timedelta(seconds=61)
+        assert [each.what for each in (await record.resume("s", agent)).waiting] == ["question"]
+        now[0] -= timedelta(seconds=30)
+        assert [each.what for each in await record.waiting("s")] == ["question"]
+        await record.answer("s", "Yes.", by="ann")
+        assert (await record.resume("s", agent)).answer == "Yes."
+
+
+@pytest.mark.parametrize(
+    ("schema", "wrong", "right"),
+    [
+        ({"enum": [1]}, True, 1.0),
+        ({"const": 0}, False, 0),
+        ({"const": 0}, 1, 0),
+        ({"enum": [[1]]}, [True], [1]),
+        ({"enum": [{"a": 0}]}, {"a": False}, {"a": 0}),
+        ({"enum": [True]}, 1, True),
+    ],
+)
+async def test_an_answer_is_one_of_the_listed_values_and_true_is_no_number(
+    schema: dict[str, Any], wrong: Any, right: Any
+) -> None:
+    async def program(verbs: gesta.Verbs, _text: str) -> Any:
+        return await verbs.ask("which", "Which?", schema)
+
+    agent = gesta.Agent("desk", program=program)
+    async with gesta.open() as record:
+        outcome = await record.run(agent, "Ask.", session="s")
+        with pytest.raises(AgentError, match="expected one of"):
+            await record.answer(outcome.run, wrong, by="ann")
+        await record.answer(outcome.run, right, by="ann")
+        assert (await record.resume(outcome.run, agent)).value == right
 
 
 async def test_a_message_waits_its_turn_where_the_policy_says_so() -> None:

@@ -267,6 +267,6 @@ def _about(last: Try) -> Literal["doubt", "running"]:
 
 
 def _timed(state: RunState, now: datetime) -> Iterator[Waiting]:
-    for name, note in state.steps.notes.items():
-        if isinstance(note.content, TimerContent) and note.content.due_at > now:
-            yield Waiting("timer", tool=name, of=note.seq)
+    for name, due in state.steps.timers.items():
+        if due > now:
+            yield Waiting("timer", tool=name, of=state.steps.notes[name].seq)

@@ -306,6 +306,24 @@ def _referenced(schema: Any, defs: Mapping[str, Any]) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
+def listed(value: Any, schema: dict[str, Any]) -> list[Any] | None:
+    """Return the values that the `enum` or `const` of a JSON Schema lists, if `value` is none of them; else `None`."""
+    allowed = schema.get("enum", [schema["const"]] if "const" in schema else [value])
+    return None if any(_equal(value, each) for each in allowed) else allowed
+
+
+def _equal(one: Any, other: Any) -> bool:
+    """Return whether two values are equal as JSON, in which `true` and `1` differ, but `1` and `1.0` do not."""
+    match one, other:
+        case (bool(), _) | (_, bool()):
+            return one is other
+        case list(), list():
+            return len(one) == len(other) and all(map(_equal, one, other))
+        case dict(), dict():
+            return one.keys() == other.keys() and all(_equal(one[name], other[name]) for name in one)
+    return bool(one == other)
+
+
 def _may_be(value: Any, schema: Any, defs: Mapping[str, Any], deep: int = 1) -> bool:
     """Return whether a value may fit a schema. Only JSON types, listed values and required members are checked.
 
@@ -315,8 +333,7 @@ def _may_be(value: Any, schema: Any, defs: Mapping[str, Any], deep: int = 1) -> 
     """
     schema = _referenced(schema, defs)
     kind = JSON_TYPES.get(str(schema.get("type")), object)
-    allowed = schema.get("enum", [schema["const"]] if "const" in schema else [value])
-    if not isinstance(value, kind) or (isinstance(value, bool) and kind is NUMBER) or value not in allowed:
+    if not isinstance(value, kind) or (isinstance(value, bool) and kind is NUMBER) or listed(value, schema) is not None:
         return False
     if not deep or not isinstance(value, Mapping):
         return True

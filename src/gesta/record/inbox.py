@@ -22,6 +22,7 @@ from gesta.decide.approval import Approver, judged_approval
 from gesta.decide.waiting import APPROVAL, DOUBT, QUESTION, Waiting
 from gesta.entry import Entry
 from gesta.errors import AgentError, BrokenRecord, NoRun, SeveralRuns
+from gesta.function_tool.signature import listed
 from gesta.integrity.tombstones import SESSION
 from gesta.kinds import AnswerContent, ApprovalContent, ApprovalRequestContent, Content, ResolutionContent
 from gesta.log.journal import read, utc_now
@@ -365,7 +366,7 @@ TYPES: dict[str, tuple[type, ...]] = {
 def misfit(value: Any, schema: dict[str, Any]) -> str | None:
     """Return why a value does not fit a JSON Schema, such as `is 3, expected at least 5`; `None` if it fits.
 
-    Only `type`, `enum`, `anyOf`, `minimum`, `maximum`, `required` and `properties` are checked.
+    Only `type`, `enum`, `const`, `anyOf`, `minimum`, `maximum`, `required` and `properties` are checked.
     """
     options = [misfit(value, each) for each in schema.get("anyOf", ()) if isinstance(each, dict)]
     if options and None not in options:
@@ -375,8 +376,8 @@ def misfit(value: Any, schema: dict[str, Any]) -> str | None:
         right = isinstance(value, TYPES[wanted]) and (wanted == "boolean" or not isinstance(value, bool))
         if not right:
             return f"is {json.dumps(value)[:80]}, expected JSON of type {wanted}"
-    if "enum" in schema and value not in schema["enum"]:
-        return f"is {json.dumps(value)[:80]}, expected one of {', '.join(map(json.dumps, schema['enum']))}"
+    if (allowed := listed(value, schema)) is not None:
+        return f"is {json.dumps(value)[:80]}, expected one of {', '.join(map(json.dumps, allowed))}"
     least, most = schema.get("minimum"), schema.get("maximum")
     if isinstance(value, int | float) and not isinstance(value, bool):
         if least is not None and value < least:

@@ -6,10 +6,12 @@ a `begin` and an `end` entry. An entry is one stored fact of a run; its seq is i
 entry that a program named, by an annotation.
 """
 
+from datetime import datetime
+
 from msgspec import Struct, field
 
 from gesta.entry import Entry
-from gesta.kinds import AnswerContent, BeginContent, EdgeContent, EndContent, Kind
+from gesta.kinds import AnswerContent, BeginContent, EdgeContent, EndContent, Kind, TimerContent
 
 NOTE_NAME = "name"
 """Key of the annotation that holds the name of a note."""
@@ -48,6 +50,8 @@ class WorkflowSteps(Struct):
     turn: int = 0
     named: dict[str, WorkflowStep] = field(default_factory=dict)
     notes: dict[str, Entry] = field(default_factory=dict)
+    timers: dict[str, datetime] = field(default_factory=dict)
+    """When each timer is due, by the name of its note, less the timers that were due when a later entry was written."""
     before: dict[str, int] = field(default_factory=dict)
     """For each step name, how many times earlier turns of the run used it."""
     answers: dict[int, AnswerContent] = field(default_factory=dict)
@@ -60,6 +64,8 @@ class WorkflowSteps(Struct):
     def take(self, entry: Entry) -> None:
         """Add one entry of the run to the steps and notes."""
         content = entry.content
+        if self.timers:
+            self.timers = {name: due for name, due in self.timers.items() if due > entry.at}
         step = self.open.get(entry.span)
         if step is not None:
             step.entries.append(entry)
@@ -75,12 +81,14 @@ class WorkflowSteps(Struct):
             name = entry.annotations.get(NOTE_NAME)
             if isinstance(name, str):
                 self.notes[name] = entry
+                if isinstance(content, TimerContent):
+                    self.timers[name] = content.due_at
 
     def _begin(self, entry: Entry, content: BeginContent) -> None:
         if content.role == "turn":
             for name in self.named:
                 self.before[name] = self.before.get(name, 0) + 1
             self.turn, self.named, self.notes, self.open = entry.seq, {}, {}, {}
-            self.question, self.answers = None, {}
+            self.question, self.answers, self.timers = None, {}, {}
         elif self.turn and content.parent == self.turn:
             self.named[content.name] = self.open[entry.seq] = WorkflowStep(entry.seq, content.name)

@@ -237,12 +237,13 @@ class Verbs(ProgramTurn):
     async def sleep(self, name: str, until: datetime | float) -> datetime:
         """Wait until a time, or for some seconds, and return the time at which the wait was due to end.
 
-        A finished wait is not repeated. A wait of more than a second stops the program and leaves the turn open; `gesta
+        A finished wait is not repeated, even if the clock is set back: the times of later entries tell that it was due.
+        A wait of more than a second stops the program and leaves the turn open; `gesta
         work` continues the turn when it is due.
         """
         due = until if isinstance(until, datetime) else self.live.clock() + timedelta(seconds=until)
         due = self.note(name, TimerContent(due_at=due, key=name), [self.question])[0].due_at
-        left = (due - self.live.clock()).total_seconds()
+        left = (due - self.live.clock()).total_seconds() if name in self.live.state.steps.timers else 0
         if left > AT_ONCE_S:
             self.live.log.journal.sync()  # the caller is told of the wait
             await self.live.log.durable()

@@ -459,6 +459,59 @@ async def test_a_replay_asks_no_hook_and_finds_every_check() -> None:
     assert len(counted) == before
 
 
+@gesta.tool(effect="once", approval=True)
+def sign() -> str:
+    """Sign."""
+    return "signed"
+
+
+@pytest.mark.parametrize("at_once", [False, True])
+async def test_a_replay_repeats_all_agents_that_one_hook_called(at_once: bool) -> None:
+    fast = anyio.Event()
+
+    async def first(_verbs: gesta.Verbs, _text: str) -> str:
+        if at_once:
+            await fast.wait()  # the first agent ends last
+        return "fine"
+
+    async def second(_verbs: gesta.Verbs, _text: str) -> str:
+        fast.set()
+        return "fine"
+
+    async def ask(_about: Any, context: gesta.Context) -> None:
+        both = [context.call(gesta.Agent(each.__name__, program=each), "Well?") for each in (first, second)]
+        if at_once:
+            await asyncio.gather(*both)
+        else:
+            for each in both:
+                await each
+
+    hooks = Hooks(message=ask, request=ask, call=ask, answer=ask)
+    made = gesta.Agent("a", model=gesta.scripted(gesta.call("pay", cents=1), "Done."), tools=[PAY], hooks=hooks)
+    record = record_of()
+    outcome = await record.run(made, "Go.")
+    runs = {row.run: await record.read(row.run) for row in await record.store.runs()}
+    assert len(runs) == 11
+    assert (await replay_run(runs, outcome.run, made)).divergence is None
+
+
+async def test_a_replay_repeats_a_hook_that_waited_for_the_second_of_its_agents() -> None:
+    other = gesta.Agent("other", model=gesta.scripted("Fine."))
+    signs = gesta.Agent("signs", model=gesta.scripted(gesta.call("sign"), "Signed."), tools=[sign])
+
+    async def ask(_about: Any, context: gesta.Context) -> None:
+        for each, text in ((other, "One?"), (signs, "Two?"), (other, "Three?")):
+            await context.call(each, text)
+
+    made, record = agent(Hooks(message=ask), "Done."), record_of()
+    outcome = await record.run(made, "Go.", session="s")
+    await record.approve(outcome.waiting[0], by="ann")
+    assert (await record.resume("s", made)).answer == "Done."
+    runs = {row.run: await record.read(row.run) for row in await record.store.runs()}
+    found = await replay_run(runs, outcome.run, made)
+    assert (found.divergence, [each.divergence for each in found.below]) == (None, [])
+
+
 async def test_a_fork_asks_its_hooks_anew_and_is_answered_from_its_base() -> None:
     record, counted = record_of(), list[str]()
     world = World()
@@ -524,6 +577,25 @@ async def test_each_request_of_a_turn_with_hooks_can_be_made_again_from_the_reco
     assert len(asked) == 3
     for each in asked:
         assert rebuild(entries, each.seq, made.formats(), made.asked()).digest == each.content.body_digest  # type: ignore[union-attr]
+
+
+async def test_a_judge_of_requests_is_asked_about_each_request() -> None:
+    asked = list[str]()
+
+    async def judge(_verbs: gesta.Verbs, text: str) -> str:
+        asked.append(text)
+        return "no" if text == "3" else "yes"
+
+    async def ask(about: Asking, context: gesta.Context) -> Refuse | None:
+        said = await context.call(gesta.Agent("judge", program=judge), str(about.number))
+        return Refuse("Too many.") if said.answer == "no" else None
+
+    record = record_of()
+    made = agent(Hooks(request=ask), gesta.call("pay", cents=1), gesta.call("pay", cents=2), "Paid.")
+    outcome = await record.run(made, "Pay.")
+    assert (asked, outcome.reason, outcome.requests) == (["1", "2", "3"], "failed", 2)
+    runs = {row.run: await record.read(row.run) for row in await record.store.runs()}
+    assert (await replay_run(runs, outcome.run, made)).divergence is None
 
 
 async def test_the_explanation_of_an_answer_names_its_checks() -> None:

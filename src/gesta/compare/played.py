@@ -177,8 +177,12 @@ def _hook(stage: Stage, point: str, hook: Callable[..., Any], once: set[int] | N
 
     @functools.wraps(hook)
     async def again(about: Any, context: Context) -> Any:
+        called = 0
         while isinstance(content := stage.coming(), EdgeContent) and content.source[-1].startswith(f"{point} {BY}"):
+            if content.child is not None and (content.child == content.source[-1]) != (called == 0):
+                raise stage.stop()  # another process asked the hook again, and it began with its first agent
             await context.call(Agent(content.dest[0], program=nobody), str(content.payload))
+            called += 1
         if once is not None:
             content = _own(stage, about.seq, hook_name(hook), once)
         if isinstance(content, FaultContent) and content.error.type == HOOK:

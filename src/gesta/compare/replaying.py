@@ -16,7 +16,7 @@ from msgspec import Struct
 
 from gesta.address import bind
 from gesta.agent import Agent, chained
-from gesta.compare.children import children, is_child, opened_in
+from gesta.compare.children import before, children, is_child, opened_in
 from gesta.compare.offered import Offered
 from gesta.compare.outside import begins_turn, by_tool, from_outside, left_below, opens
 from gesta.compare.played import PlayedModel, hooking, instructing, nobody, played
@@ -301,7 +301,11 @@ class Rehearsal:
         for entry, (run, end) in named if any(each.kind is not Kind.Budget for each, _ in named) else ():
             self._called[run] = agent
             state = fold(RunView(), self._runs[run][:end])
-            return outcome_of(run, state) if await self.stage.comes(entry.seq - 1) else None
+            return (
+                outcome_of(run, state)
+                if await self.stage.comes(before(self._entries, task.cause[1], entry.seq))
+                else None
+            )
         self._call(agent, task)
         return None
 

@@ -54,7 +54,8 @@ WRITTEN: dict[type[Verdict], Literal["refused", "changed", "again", "asked", "ad
 }
 """The verdict that is recorded for each type of answer that a hook can return."""
 BY = "check"
-"""Part of the name of a child run that a hook starts, after the point at which the hook is asked: `answer check#7`."""
+"""Part of the name of a child run that a hook starts, after the point at which the hook is asked: `answer check#7`, and
+`request check 2#1` for the second request of the turn that began at entry 1."""
 UNASKED = object()
 """What `_ask_hook` returns if there is no verdict."""
 
@@ -159,7 +160,8 @@ async def _ask_hook(agent: Agent, live: LiveRun, asked: HookQuestion) -> Any:
     """
     turn, point, hook, children = live.state.turn, asked.point, asked.hook, asked.children
     assert turn is not None
-    child = f"{point} {BY}#{asked.of}"
+    number = f" {turn.requests + 1}" if point == "request" and turn.requests else ""  # `of` is the turn for all of them
+    child = f"{point} {BY}{number}#{asked.of}"
     context = replace(turn_context(live), call=partial(_judged, live, child, asked.of, children))
     try:
         with anyio.fail_after(agent.policy.tool_timeout_s):

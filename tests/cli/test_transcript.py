@@ -156,6 +156,22 @@ def test_tables_are_aligned_by_what_characters_take_up():
     ]
 
 
+def test_a_table_that_is_too_wide_has_no_empty_columns_and_breaks_cells_at_spaces() -> None:
+    headings = ("run", "agent", "started (UTC)", "errors", "tokens in", "stands")
+    row = ("0123456789abcdef", "desk", "2026-01-01 12:00:00", "", "1,234,567", "waiting for approval of pay")
+    wide = table(headings, [row], right=("errors", "tokens in"), room=92)
+    assert [len(each) for each in wide] == [71, 92]
+    narrow = table(headings, [row], right=("errors", "tokens in"), room=68)
+    assert narrow[0].split("\n") == ["run               agent  started (UTC)    tokens in  stands"]
+    assert narrow[1].split("\n") == [
+        "0123456789abcdef  desk   2026-01-01       1,234,567  waiting for",
+        "                         12:00:00                    approval of pay",
+    ]
+    narrower = "\n".join(table(headings, [row], right=("errors", "tokens in"), room=54)).split("\n")
+    assert max(map(len, narrower)) <= 54
+    assert "0123456789abcdef" in narrower[2]
+
+
 @given(st.text() | st.text(st.characters(categories=("Cc", "Cf", "Cs"))))
 def test_harmless_text_holds_nothing_that_steers(text: str):
     assert not HOSTILE.search(harmless(text))

@@ -224,6 +224,17 @@ def test_other_instructions_stand_in_the_header(gesta: Gesta, folder: Path, shop
     assert '    $.meta.instructions\n    - (nothing)\n    + "Be brief."\n' in shown
 
 
+def test_instructions_that_nothing_would_read_are_refused(gesta: Gesta, shop: Callable[[str, str], None], folder: Path):
+    (folder / "steps.py").write_text("import gesta\nasync def say(verbs, text):\n    return text\n"
+        "desk = gesta.Agent('desk', program=say)\n")  # fmt: skip
+    done = gesta("fork", "ann", "steps.py:desk", "--at", "2", "--instructions", "Be brief.")
+    assert (done.exit_code, "'desk' is a program without a model, so nothing would read them" in done.stderr) == (
+        2,
+        True,
+    )
+    assert len(gesta("runs", "--json").stdout.splitlines()) == 1
+
+
 def test_a_value_in_a_text_is_set_and_every_other_character_stays(
     gesta: Gesta, folder: Path, shop: Callable[[str, str], None]
 ):

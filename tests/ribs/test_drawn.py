@@ -47,6 +47,9 @@ def found(explanation: Explanation) -> list[tuple[int, str]]:
         ('{"Item": "a lamp", "note": "the item"}', "The lamp is one Item.", []),
         ("Let me know what you need.", "If you need more, let me know.", []),
         ('["PayPal", "paypal"]', "By PayPal.", ["PayPal"]),
+        ('{"paid": 50000}', 'It says {"paid": 50000}.', ['"paid": 50000']),
+        ('{"paid": "by card"}', 'It says {"paid": "by card"}.', ['"paid": "by card"']),
+        ('"{\\"paid\\": 50000}"', 'It says {"paid": 50000}.', ['\\"paid\\": 50000']),
         ('["USA", "TX"]', "It goes to Austin, TX.", ["TX"]),
     ],
 )

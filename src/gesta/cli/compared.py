@@ -1,9 +1,8 @@
 """Implements the commands `replay`, `fork`, `diff` and `case`.
 
 A record is the store of all runs, and a run is the list of entries of one conversation of an agent. A turn is one
-message with all that follows until its answer. A replay runs the code of an agent again with the recorded answers of
-models and tools. A fork is a new run that shares the first entries of another run. A case is a recorded run in a file,
-which pytest replays as a test.
+message with all that follows until its answer. A replay runs an agent's code again with the recorded answers of models
+and tools. A fork is a new run that shares the first entries of another run. A case is a run that pytest replays.
 """
 
 import re
@@ -111,6 +110,8 @@ def fork(options: ForkOptions) -> int:
     if agent is not None:
         (agent,) = with_servers([agent], options.mcp)
     if agent is not None and options.instructions is not None:
+        if agent.program is not None and agent.model == "":
+            raise Stop(f"--instructions: {agent.name!r} is a program without a model, so nothing would read them.")
         agent = replace(agent, instructions=_text(options.instructions))
     how = forks.Fork(
         at=options.at,

@@ -132,7 +132,9 @@ def drawn(found: Explanation, texts: Texts | None = None) -> tuple[Drawn, ...]:
     small = said.small.union(*(text.small for _, text in sources))
     own = _own_turn(found)
     runs = [run for node, text in sources for run in _runs(said.words, text, node, Known(held, small))]
-    return tuple(sorted(_nearest(runs, own), key=lambda each: (each.at, each.id)))
+    texts_of = {node.id: node.text for node, _ in sources}
+    whole = (_whole(each, texts_of[each.id], target.text) for each in _nearest(runs, own))
+    return tuple(sorted(whole, key=lambda each: (each.at, each.id)))
 
 
 def narrowed(found: Explanation, passages: Sequence[Drawn]) -> set[str]:
@@ -248,6 +250,22 @@ def _runs(said: list[Word], text: Text, node: Node, known: Known) -> Iterator[Dr
         if longest and (_names(run, there, known) or _tells(run, known.held, alone=few)):
             yield Drawn(node.id, there[0].start, there[-1].end, run[0].start, run[-1].end)
         here += max(longest, 1)
+
+
+def _whole(found: Drawn, source: str, answer: str) -> Drawn:
+    """Return a passage with the quotation marks next to it, in both texts, if there are others inside.
+
+    So a passage of JSON is `"paid": 50`, and not `paid": 50`.
+    """
+    start, end = _quoted(source, found.start, found.end)
+    return Drawn(found.id, start, end, *_quoted(answer, found.at, found.to))
+
+
+def _quoted(text: str, start: int, end: int) -> tuple[int, int]:
+    if '"' in text[start:end]:
+        start -= next((len(mark) for mark in ('\\"', '"') if text.endswith(mark, 0, start)), 0)
+        end += next((len(mark) for mark in ('\\"', '"') if text.startswith(mark, end)), 0)
+    return start, end
 
 
 def _names(run: list[Word], there: list[Word], known: Known) -> bool:

@@ -180,7 +180,7 @@ def _instructions(state: State, wanted: set[Key]) -> Iterator[Node]:
         for run, seq in wanted
         if isinstance(content := state.entries[run, seq].content, kinds.RequestContent)
     }
-    for key in sorted(headers & state.entries.keys()):
+    for key in sorted(headers & state.entries.keys(), key=lambda key: (state.entries[key].pos, key)):
         entry = state.entries[key]
         if isinstance(entry.content, kinds.RequestHeaderContent):
             text = (entry.content.meta or {}).get("instructions")

@@ -10,8 +10,9 @@ from anyio.lowlevel import checkpoint
 from tests.commands import anew
 
 import gesta
+from gesta.compare.replaying import replay_run
 from gesta.errors import AgentError, SeveralRuns
-from gesta.kinds import AnswerContent, ApprovalContent, ResolutionContent
+from gesta.kinds import AnswerContent, ApprovalContent, ResolutionContent, SignalContent
 from gesta.tools.person import ask_person
 from gesta.worker import Worker
 
@@ -171,6 +172,49 @@ async def test_a_wait_that_was_once_over_is_not_repeated_if_the_clock_is_set_bac
         assert [each.what for each in await record.waiting("s")] == ["question"]
         await record.answer("s", "Yes.", by="ann")
         assert (await record.resume("s", agent)).answer == "Yes."
+
+
+async def asks(verbs: gesta.Verbs, _text: str) -> str:
+    return str(await verbs.ask("go", "Go on?"))
+
+
+async def sleeps(verbs: gesta.Verbs, _text: str) -> str:
+    return str(await verbs.sleep("nap", 3600))
+
+
+@pytest.mark.parametrize("program", [asks, sleeps])
+async def test_a_program_that_waits_is_ended_by_the_cancellation_that_is_on_record(program: Any) -> None:
+    agent = gesta.Agent("desk", program=program)
+    async with gesta.open() as record:
+        outcome = await record.run(agent, "Wait.", session="s")
+        await record.send(outcome.run, SignalContent(name="cancel", by="ann", of=outcome.turn), key="c")
+        assert (await record.resume("s", agent)).reason == "cancelled"  # who cancelled had died before that
+        assert await record.waiting("s") == []
+
+
+@pytest.mark.parametrize("program", [asks, sleeps])
+async def test_a_program_that_was_cancelled_while_it_waited_is_replayed(program: Any) -> None:
+    agent = gesta.Agent("desk", program=program)
+    async with gesta.open() as record:
+        outcome = await record.run(agent, "Wait.", session="s")
+        await record.cancel("s", by="ann")
+        entries = {outcome.run: await record.read(outcome.run)}
+        assert (await replay_run(entries, outcome.run, agent)).divergence is None
+
+
+async def test_a_cancellation_that_comes_while_a_program_works_ends_it_where_it_would_wait() -> None:
+    async with gesta.open() as record:
+
+        async def program(verbs: gesta.Verbs, _text: str) -> str:
+            await verbs.ask("first", "Go on?")
+            assert await record.cancel("s", by="ann") is None
+            return str(await verbs.ask("second", "And now?"))
+
+        agent = gesta.Agent("desk", program=program)
+        await record.run(agent, "Wait.", session="s")
+        await record.answer("s", "Yes.", by="ann")
+        outcome = await record.resume("s", agent)
+        assert outcome.reason == "cancelled"
 
 
 @pytest.mark.parametrize(

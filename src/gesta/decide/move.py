@@ -199,9 +199,15 @@ def decide_step(agent: Agent, state: RunState, name: str) -> Finish | Wait | Non
     return None
 
 
-def decide_program(agent: Agent, state: RunState) -> Wait | None:
-    """Return a wait if too many processes died in this turn; `None` if its program may be started again."""
+def decide_program(agent: Agent, state: RunState) -> Finish | Wait | None:
+    """Return the move to make in place of a pass of a program; `None` if the program may be started again.
+
+    The turn ends if it was cancelled, and waits if too many processes died in it.
+    """
     assert state.turn is not None
+    over = _over(state.turn)
+    if over is not None:
+        return over
     return Wait((Waiting("deaths"),)) if state.turn.deaths >= agent.policy.deaths else None
 
 

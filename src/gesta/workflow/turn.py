@@ -8,7 +8,7 @@ from inspect import isawaitable
 from typing import Any
 
 from gesta.agent import Agent, Answer
-from gesta.decide.move import Finish, decide_program
+from gesta.decide.move import Finish, Wait, decide_program
 from gesta.entry import Cause
 from gesta.errors import BadArguments, GestaError, message_of
 from gesta.events import Outcome
@@ -34,27 +34,33 @@ async def play(agent: Agent, live: LiveRun) -> Outcome:
     turn = live.state.turn
     assert turn is not None and agent.program is not None
     verbs = Verbs(agent, live)
-    finish = Finish("answered")
-    if turn.assistant is None:
-        if (wait := decide_program(agent, live.state)) is not None:
-            await live.log.durable()
-            return outcome_of(live.log.run, live.state, wait.what)
+    move = decide_program(agent, live.state) if turn.assistant is None else Finish("answered")
+    if move is None:
         if turn.begin <= live.state.since:  # commit what was learned, in case the program kills this process too
             await live.log.durable()
-        try:
-            given = await _left_at_once(_awaitable(agent, agent.program(verbs, turn.task)), live)
-            text, value = (given.text, given.value) if isinstance(given, Answer) else (None, given)
-            value = "" if value is None and agent.output is None else plain(value)
-            causes = verbs.sources or _last(live)
-            finish = _checked_answer(agent, Finish("answered", value=value, text=text, causes=causes))
-        except BaseException as left:  # noqa: BLE001 - any exception decides how the turn ends
-            failure = _why(left)
-            if isinstance(failure, Suspended):
-                await live.log.durable()
-                return outcome_of(live.log.run, live.state, tuple(verbs.waits))
-            finish = failure.finish if isinstance(failure, Stopped) else Finish("failed", _error(failure))
-    await perform(agent, finish, live)
+        move = await _played(agent, verbs, live) or decide_program(agent, live.state) or Wait(tuple(verbs.waits))
+    if isinstance(move, Wait):
+        await live.log.durable()
+        return outcome_of(live.log.run, live.state, move.what)
+    await perform(agent, move, live)
     return outcome_of(live.log.run, live.state)
+
+
+async def _played(agent: Agent, verbs: Verbs, live: LiveRun) -> Finish | None:
+    """Run the program once, and return how the turn ends; `None` if it waits. Raises what `play` raises."""
+    turn = live.state.turn
+    assert turn is not None and agent.program is not None
+    try:
+        given = await _left_at_once(_awaitable(agent, agent.program(verbs, turn.task)), live)
+        text, value = (given.text, given.value) if isinstance(given, Answer) else (None, given)
+        value = "" if value is None and agent.output is None else plain(value)
+        causes = verbs.sources or _last(live)
+        return _checked_answer(agent, Finish("answered", value=value, text=text, causes=causes))
+    except BaseException as left:  # noqa: BLE001 - any exception decides how the turn ends
+        failure = _why(left)
+        if isinstance(failure, Suspended):
+            return None
+        return failure.finish if isinstance(failure, Stopped) else Finish("failed", _error(failure))
 
 
 def _awaitable(agent: Agent, begun: Any) -> Awaitable[Any]:

@@ -9,6 +9,7 @@ import pytest
 
 import gesta
 from gesta.compare.forks import Change, Fork, fork, go_on
+from gesta.hooks import Hooks
 from gesta.kinds import ChatCompletionContent, Forked, ToolCallContent, ToolResultContent
 from gesta.log.shared import base_in
 from gesta.policy import Policy
@@ -50,6 +51,27 @@ async def test_requests_faults_tokens_and_calls_are_counted(tmp_path: Path):
     assert (desk.usd, desk.unpriced) == (None, 4)
     assert len(desk.latencies_ms) == 4
     assert found["clerk"].requests == 3
+
+
+async def test_the_agents_that_one_tool_or_hook_calls_are_counted_together(tmp_path: Path):
+    below = gesta.Agent("below", gesta.scripted("Fine."))
+
+    async def judge(_about: Any, context: gesta.Context) -> None:
+        await context.call(below, "Well?")
+
+    @gesta.tool(effect="pure")
+    async def ask(context: gesta.Context) -> str:
+        """Ask three times."""
+        for part in ("1", "2", "a.b"):
+            await context.call_as(part, below, f"Well, {part}?")
+        return "asked"
+
+    hooks = Hooks(request=judge)
+    desk = gesta.Agent("desk", gesta.scripted(gesta.call("ask"), "Done."), tools=[ask], hooks=hooks)
+    async with gesta.open(str(tmp_path / "r.gesta")) as record:
+        await record.run(desk, "Go.")
+        found = await stats(record.store, "agent")
+    assert {name: each.requests for name, each in found.items()} == {"ask": 3, "desk": 2, "request check": 2}
 
 
 async def test_tools_have_rows_of_their_own_with_the_time_that_they_took(tmp_path: Path):

@@ -22,8 +22,8 @@ from gesta.log.shared import base_in
 from gesta.model.usage import tokens
 from gesta.store import Store
 
-CALLED = re.compile(r"#\d+$")
-"""Matches the end of a child run's name, after the agent's name: `#` and the seq of the call that started it."""
+CALLED = re.compile(r"((?<= check) \d+)?#\d+(\..*)?$", re.DOTALL)
+"""Matches the end of a child run's name, after the tool or hook that started it: the seq of the call and a part."""
 By = Literal["day", "agent", "model", "tool"]
 KINDS = ("request-header", "request", "chat-completion", "fault", "budget", "tool-call", "attempt", "tool-result")
 FAILED = frozenset({"error", "denied", "interrupted", "unknown"})

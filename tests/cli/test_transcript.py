@@ -170,6 +170,7 @@ def test_a_table_that_is_too_wide_has_no_empty_columns_and_breaks_cells_at_space
     narrower = "\n".join(table(headings, [row], right=("errors", "tokens in"), room=54)).split("\n")
     assert max(map(len, narrower)) <= 54
     assert "0123456789abcdef" in narrower[2]
+    assert len(table(("a",), [("x" * 10**6,)], room=80)[1].split("\n")) == 10**6 // 80
 
 
 @given(st.text() | st.text(st.characters(categories=("Cc", "Cf", "Cs"))))

@@ -88,7 +88,7 @@ def _narrowed(columns: Sequence[Sequence[str]], room: int, right: Sequence[str])
     The widest columns are made narrower until the table fits into `room`. Numbers, in columns named in `right`, are
     never broken. Words are broken only if they are longer than the id of a run, or if nothing else helps.
     """
-    widths, gap = [_widest(column) for column in columns], GAP
+    widths, gap = [min(_widest(column), room) for column in columns], GAP
     for longest, gap in ((ID, GAP), (ID, " "), (ID // 2, " ")):
         least = [
             max(_widest(column[0].split()), _widest(column[1:]))

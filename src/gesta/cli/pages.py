@@ -350,7 +350,7 @@ def sql(options: SqlOptions) -> None:
             for place, name in enumerate(answer.columns)
             if answer.rows and all(isinstance(row[place], int | float | None) for row in answer.rows)
         ]
-        heading, *lines = table(answer.columns, cells, right=numbers)
+        heading, *lines = table(answer.columns, cells, right=numbers, room=sys.maxsize)
         put(styled(heading, BOLD, sys.stdout))
         put_all(lines)
 

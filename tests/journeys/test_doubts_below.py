@@ -143,7 +143,7 @@ async def test_a_program_that_fails_beside_a_payment_at_work_leaves_it_in_doubt(
 
 async def test_a_doubt_below_outlives_the_settling_of_one_of_the_same_tool_above() -> None:
     pay, paid = purse()
-    both = [gesta.call("pay", cents=1), gesta.call("payer", task="pay")]
+    both = [gesta.call("payer", task="pay"), gesta.call("pay", cents=1)]  # the agent begins before the doubt
     model = gesta.scripted(both, gesta.call("pay", cents=7), "Done.")
 
     @gesta.tool(effect="once", name="pay")
@@ -492,4 +492,19 @@ async def test_a_step_under_another_name_goes_on_if_its_first_run_only_waited() 
         first = await record.run(versioned(pay, "pay"), "pay", session="s")
         later = versioned(replace(pay, approval=False), "payment")
         assert (await record.resume(first.run, later)).reason == "answered"
+    assert paid == [5]
+
+
+@pytest.mark.parametrize("on_doubt", ["ask", "tell"])
+@pytest.mark.parametrize("calls", [("pay", "pay"), ("pay", "payer"), ("payer", "payer")])
+async def test_a_call_that_comes_after_a_doubt_in_the_same_reply_needs_a_person(
+    calls: tuple[str, str], on_doubt: str
+) -> None:
+    pay, paid = purse(on_doubt)
+    made = [gesta.call(each, cents=5) if each == "pay" else gesta.call(each, task="pay") for each in calls]
+    model, policy = gesta.scripted(gesta.reply(calls=made), "Done."), gesta.Policy(parallel=1)
+    agent = gesta.Agent("desk", model=model, tools=[pay, payer(pay).as_tool()], policy=policy)
+    async with gesta.open() as record:
+        ended = await record.run(agent, "go")
+    assert ("approval", "pay") in stands(ended)
     assert paid == [5]

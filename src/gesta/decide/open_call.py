@@ -76,8 +76,26 @@ def _alone(agent: Agent, call: OpenCall, state: RunState) -> Course:
         call.repeats
         or hook == "asked"
         or ((state.doubtful or state.above or state.unknown) and call.name in state.doubts())
+        or ([*state.calls] != [call.seq] and _doubt_beside(agent, call, state))
     )
     return "approval" if tool.approval or doubted else "run"
+
+
+def _doubt_beside(agent: Agent, call: OpenCall, state: RunState) -> bool:
+    """Return whether another open call of the same tool may have had an effect, and nobody knows whether it did."""
+    tool = agent.tool(call.name)
+    for each in state.calls.values():
+        if each.name != call.name or each.last is None or each.last.doubt in WAITING:
+            continue
+        if effect_of(tool, each.last) == "pure":
+            continue
+        if each.last.verdict is not None:
+            doubtful = awaits_end(tool, each.last)
+        else:
+            doubtful = each.in_doubt(state.since) and _doubt(agent, each, state) != "run"
+        if doubtful:
+            return True
+    return False
 
 
 def _paused(tool: Tool | None, call: OpenCall, last: Try, since: int) -> Course | None:

@@ -28,7 +28,7 @@ from gesta.function_tool.context import Context
 from gesta.kinds import EdgeContent, Error, FaultContent, Hit, RetrievalContent, SystemContent
 from gesta.perform.execution import LiveRun, Task
 from gesta.perform.threads import NO_LOOP, popen
-from gesta.state.calls import DEPTH, TOO_DEEP, OpenCall
+from gesta.state.calls import DEPTH, TOO_DEEP, WAITING, WAITS, OpenCall
 from gesta.text.redactor import SECRETS
 
 HELD_S = 60.0
@@ -299,8 +299,8 @@ async def hand_over(live: LiveRun, agent: Agent, task: ChildTask) -> Outcome:
         cause=(live.log.run, edge),
         source=source,
         allowance=allowance,
-        left=(task.key,) if task.beside.broken else (),
-        doubts=tuple(task.beside.doubts),
+        left=((task.key,) if task.beside.broken else ()) + _waiting_below(live),
+        doubts=(*task.beside.doubts, *_doubted(live)),
     )
     failed: GestaError | None = None
     try:
@@ -318,6 +318,18 @@ async def hand_over(live: LiveRun, agent: Agent, task: ChildTask) -> Outcome:
     if spent is not None and turn is not None and edge in turn.spending.held:
         live.write(spent, edge, (ended.run, ended.end))
     return ended
+
+
+def _waiting_below(live: LiveRun) -> tuple[str, ...]:
+    """Return the keys of the tasks of open calls that wait for a child run, which may have left a call in doubt."""
+    waits = [each for each in live.state.calls.values() if each.last is not None and each.last.doubt == WAITS]
+    return tuple(f"{live.log.run}.{each.seq}" for each in waits)
+
+
+def _doubted(live: LiveRun) -> list[str]:
+    """Return the names of tools with an open call that may have had an effect, and that nobody works on now."""
+    tried = [each for each in live.state.tried().values() if each.in_doubt(live.state.since)]
+    return [each.name for each in tried if each.last is not None and each.last.doubt not in WAITING]
 
 
 def child_name(call: OpenCall) -> str:

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from anyio import create_task_group
+from anyio import create_task_group, sleep_forever
 from anyio.lowlevel import checkpoint
 from msgspec.structs import replace
 
@@ -192,6 +192,30 @@ async def test_deaths_count_in_a_turn_whose_agent_was_called_twice_and_has_answe
     outcome = await record.run(desk, "Pay, and sign.", session="s")
     await record.approve(outcome.waiting[0], by="ann")
     outcome = await record.resume(outcome.run, desk)
+    assert [each.tool for each in outcome.waiting] == ["sign"]
+    store.deadly = True
+    for waits in ("approval", "deaths"):
+        outcome = await record.resume(outcome.run, desk, by=None)
+        assert [each.what for each in outcome.waiting] == [waits]
+
+
+async def test_deaths_count_in_a_turn_that_waits_no_more_for_an_agent_that_hung() -> None:
+    async def hangs(_messages: Any, _header: Any) -> str:
+        await sleep_forever()
+        return ""
+
+    hung = gesta.Agent("hung", model=gesta.function(hangs))
+
+    @gesta.tool(effect="pure", timeout_s=0.01)
+    async def look(context: gesta.Context) -> str:
+        """Look something up."""
+        return str((await context.call(hung, "Look.")).answer)
+
+    sign = gesta.tool(lambda: "signed", name="sign", effect="once", approval=True)
+    model, policy = gesta.scripted(gesta.call("look"), gesta.call("sign")), gesta.Policy(attempts=1, deaths=2)
+    desk = gesta.Agent("desk", model=model, tools=[look, sign], policy=policy)
+    record = Record(store := Dying(), bind)
+    outcome = await record.run(desk, "Look, and sign.", session="s")
     assert [each.tool for each in outcome.waiting] == ["sign"]
     store.deadly = True
     for waits in ("approval", "deaths"):

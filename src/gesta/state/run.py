@@ -295,7 +295,7 @@ def _fold_fault(state: RunState, entry: Entry, content: FaultContent) -> None:
             state.turn.deep += 1
         elif content.error.type in OF_TURN:
             state.turn.stopped(entry.seq, content)
-        elif not (state.turn.handed > 0 or any(step.edge is not None for step in state.steps.open.values())):
+        elif not (state.turn.waits_below(state.asked) or state.steps.waits_below):
             state.turn.deaths += 1  # else the death counts in the run below
     for call in state.all_open():
         if call.last is not None and call.last.seq == content.of:

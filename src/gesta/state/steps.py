@@ -61,6 +61,11 @@ class WorkflowSteps(Struct):
     open: dict[int, WorkflowStep] = field(default_factory=dict)
     """Open steps by the seq of their `begin` entry."""
 
+    @property
+    def waits_below(self) -> bool:
+        """Whether an open step has started a child run."""
+        return any(step.edge is not None for step in self.open.values())
+
     def take(self, entry: Entry) -> None:
         """Add one entry of the run to the steps and notes."""
         content = entry.content

@@ -141,6 +141,14 @@ class Turn(Struct):
             self.ended_by = call, seq
             self.value = content.tool_result if content.ends_turn is True else content.ends_turn
 
+    def waits_below(self, asked: LastRequest | None) -> bool:
+        """Return whether the turn may be waiting for a child run: it waits for none from before its last request.
+
+        Args:
+            asked: the last request of the run.
+        """
+        return self.handed > 0 and (asked is None or asked.seq < max(self.spending.edges, default=0))
+
     @property
     def answer_seq(self) -> int | None:
         """Seq of the completion, or of the tool result, that holds the answer; `None` if there is no answer yet."""

@@ -184,6 +184,10 @@ class Prompt:
         self._hash = hashlib.sha256()
         self._hashed = 0
 
+    def become(self, made: "Prompt") -> None:
+        """Take over all that another prompt of the same run holds. So everybody who has this one goes on with it."""
+        self.__dict__ |= made.__dict__
+
     def add(self, entry: Entry) -> None:
         """Add one entry of the run. A `request` or a `compaction` ends the current segment."""
         kind = entry.content.kind

@@ -1,5 +1,6 @@
 """Where a model fails for good, another one is asked for the rest of the turn; it is on record, and needs no memory."""
 
+import asyncio
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -124,6 +125,51 @@ async def test_a_message_that_waited_while_a_fallback_was_asked_is_sent_in_the_f
         await record.approve(outcome.run, by="ann")
         assert (await record.resume(outcome.run, desk)).answer == "Seen."
     assert read == [["own"], ["other"], ["other"] * 3, ["own"] * 5]
+
+
+async def test_what_a_task_that_a_tool_left_behind_writes_hides_no_result_from_a_fallback() -> None:
+    leave, left, read = anyio.Event(), anyio.Event(), list[list[str]]()
+    clerk = gesta.Agent("clerk", model=gesta.function(lambda *_: "Noted."))
+
+    @gesta.tool(effect="once")
+    async def begin(context: gesta.Context) -> str:
+        """Begin something, and do not wait for it."""
+
+        async def later() -> None:
+            await leave.wait()
+            await context.call(clerk, "Note it.")
+            left.set()
+
+        behind.append(asyncio.ensure_future(later()))
+        return "begun"
+
+    @gesta.tool(effect="once")
+    async def pay(cents: int, context: gesta.Context) -> str:
+        """Pay."""
+        if cents == 2:
+            while "paid 1" not in [getattr(each.content, "tool_result", "") for each in await record.read(context.run)]:
+                await anyio.lowlevel.checkpoint()
+            leave.set()
+            await left.wait()
+        return f"paid {cents}"
+
+    def fallback(messages: list[Any], _header: Any) -> Any:
+        read.append([each["content"] for each in messages if each["role"] == "tool"])
+        both = gesta.reply(calls=[gesta.call("pay", cents=1), gesta.call("pay", cents=2)])
+        return both if len(read) == 1 else "Done."
+
+    def first(messages: list[Any], _header: Any) -> Any:
+        if len(messages) > 1:
+            raise refused()
+        return gesta.call("begin")
+
+    behind: list[asyncio.Future[None]] = []
+    here = gesta.function(first, name="here:first")
+    there = gesta.function(fallback, name="there:second")
+    desk = gesta.Agent("desk", model=here, fallbacks=[there], tools=[begin, pay], policy=QUICK)
+    async with gesta.open() as record:
+        assert (await record.run(desk, "Pay.")).answer == "Done."
+    assert read[-1] == ["begun", "paid 1", "paid 2"]
 
 
 async def test_what_can_be_tried_again_is_tried_as_often_as_the_policy_says_before_another_is_asked() -> None:

@@ -250,11 +250,15 @@ class LiveRun:
         """
         if self.prompt.way != way(agent.formats(), agent.asked()):
             self.absorb()
-            await self.log.durable()
-            self.prompt = Prompt(agent.formats(), agent.asked())
-            async for page in pages(self.log.journal.store, self.log.run):
-                for entry in page:
-                    self.prompt.add(entry)
+            made, seq = Prompt(agent.formats(), agent.asked()), 0
+            while seq < self.state.head:  # a task that a tool left behind may write meanwhile
+                await self.log.durable()
+                async for page in pages(self.log.journal.store, self.log.run, seq):
+                    for entry in page:
+                        made.add(entry)
+                        seq = entry.seq
+                self.absorb()
+            self.prompt.become(made)
 
     def write(self, content: Content, *causes: Cause) -> Entry:
         """Write `content` as an entry in the span of the turn, and return the entry.

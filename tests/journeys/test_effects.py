@@ -30,6 +30,7 @@ from gesta.kinds import (
     EndContent,
     Error,
     FaultContent,
+    Kind,
     ResolutionContent,
     SignalContent,
     ToolResultContent,
@@ -755,6 +756,42 @@ async def test_a_result_that_comes_while_the_turn_is_left_is_on_record_when_it_g
     assert outcome.answer == "ok"
     assert len(found(entries, AttemptContent)) == 1
     assert not found(entries, FaultContent)
+
+
+class Leaving(MemoryStore):
+    """A store that has the caller of a turn stop waiting while the first attempt is committed."""
+
+    scope: anyio.CancelScope | None = None
+
+    async def append(self, batch: Batch) -> int:
+        head = await super().append(batch)
+        if self.scope is not None and any(row.kind == Kind.Attempt for row in batch.rows):
+            self.scope.cancel()
+            self.scope = None
+            for _ in range(5):  # until the turn is asked to stop
+                await anyio.lowlevel.checkpoint()
+        return head
+
+
+@pytest.mark.parametrize("effect", ["idempotent", "once"])
+async def test_no_effect_begins_whose_caller_left_while_its_attempt_was_committed(effect: Any) -> None:
+    paid: list[int] = []
+
+    @gesta.tool(effect=effect)
+    async def pay(cents: int) -> str:
+        """Pay."""
+        paid.append(cents)
+        return "paid"
+
+    agent = acting([gesta.call("pay", cents=cents) for cents in (1, 2)], "ok", tools=[pay])
+    record = Record(store := Leaving(), bind)
+    with anyio.CancelScope() as scope:
+        store.scope = scope
+        await record.run(agent, "go", session="s", key="k")
+    assert scope.cancelled_caught
+    assert paid == []
+    outcome = await record.run(agent, "go", session="s", key="k")
+    assert (outcome.answer, sorted(paid)) == ("ok", [1, 2])
 
 
 async def _cancel_when(started: anyio.Event, scope: anyio.CancelScope, go: anyio.Event) -> None:

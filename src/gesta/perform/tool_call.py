@@ -206,13 +206,13 @@ def _unstarted(attempt: Entry, why: str) -> FaultContent:
 
 
 async def _told_meanwhile(trials: Sequence[tuple[Entry, str]], live: LiveRun) -> bool:
-    """Return whether a letter, such as a cancellation, came while the attempts were committed.
+    """Return whether the turn was left, or a letter such as a cancellation came, while the attempts were committed.
 
     If so, write that no attempt began. If another process holds the run now, that is sent to the
     run's inbox instead, and LeaseLost is raised.
     """
     journal, run = live.log.journal, live.log.run
-    faults = [(entry, key, _unstarted(entry, "a letter came first")) for entry, key in trials]
+    faults = [(entry, key, _unstarted(entry, "a letter came first, or the turn was left")) for entry, key in trials]
     try:
         if not await journal.store.holds(journal.lease):
             raise LeaseLost(run, f"the lease of epoch {journal.lease.epoch}", "that another process has taken it")
@@ -221,7 +221,7 @@ async def _told_meanwhile(trials: Sequence[tuple[Entry, str]], live: LiveRun) ->
         for entry, key, fault in faults:  # the process that continues the run must know that nothing was begun
             live.host.save(late(run, entry.seq, key, fault))
         raise
-    if all(letter.id in journal.taken_in or is_message(letter) for letter in letters):
+    if not live.stop.asked and all(letter.id in journal.taken_in or is_message(letter) for letter in letters):
         return False
     for entry, _, fault in faults:
         live.write(fault, entry.seq)

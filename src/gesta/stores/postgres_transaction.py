@@ -40,7 +40,7 @@ GRANTED = "SELECT 1 FROM leases WHERE run = $1 AND owner = $2 AND epoch = $3"
 TOUCH = "UPDATE leases SET epoch = epoch WHERE run = $1"  # a commit that changes nothing waits for no disk
 ADOPT = "UPDATE record SET mark = NULL, adopted_by = $1, server = coalesce($2, server)"
 SENT = "SELECT 1 FROM inbox_keys WHERE run = $1 AND key = $2"
-LARGEST = 1_000_000_000  # bytes of a value, as in SQLite; a message to the server, and a row, have up to 2**30
+LARGEST = 2**29  # bytes of a value; a message to the server has up to 2**30, and libpq sends that in minutes
 MOST_ROWS = 16  # up to so many rows are added in one exchange; for more, one statement for all batches is faster
 TYPES = {"seq": "bigint", "span": "bigint", "version": "bigint", "salt": "bytea", "digest": "bytea"}
 """Types of the columns of a row that are not texts."""
@@ -287,9 +287,9 @@ class Transaction:
 
 
 def refuse_large(values: Iterable[str | bytes]) -> None:
-    """Raise psycopg.DataError if a value is larger than a message to the server can be.
+    """Raise psycopg.DataError if a value has more than `LARGEST` bytes.
 
-    The server would end the connection, and with it the transaction of other operations.
+    The server would end the connection, and with it the transaction of other operations, or be locked for minutes.
     """
     for value in values:
         long = isinstance(value, str) and len(value) > LARGEST // 4  # a sign has up to four bytes

@@ -1,6 +1,8 @@
 """The `openai` client, unchanged, talks to a served agent; its conversations are sessions of the record."""
 
-from collections.abc import Iterator
+from asyncio import gather
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -260,3 +262,46 @@ async def test_the_words_of_an_agent_below_are_no_part_of_the_answer() -> None:
         told = [chunk.choices[0].delta.content or "" async for chunk in stream if chunk.choices]
         whole = await client.chat.completions.create(**asked, user="other")
     assert "".join(told) == whole.choices[0].message.content == "A cat."
+
+
+@asynccontextmanager
+async def asking(record: gesta.Record, agent: gesta.Agent) -> AsyncIterator[Callable[..., Awaitable[Any]]]:
+    """Serve an agent in this task, and yield what sends a conversation to it."""
+    served = httpx2.ASGITransport(app=app(record, [agent], work=False))
+    async with httpx2.AsyncClient(transport=served, base_url="http://localhost/v1") as client:
+
+        async def ask(messages: Messages, **headers: str) -> Any:
+            body = {"model": agent.name, "messages": messages, "tools": [WHERE]}
+            return await client.post("/chat/completions", json=body, headers=headers)
+
+        yield ask
+
+
+async def test_requests_that_come_at_once_begin_a_session_each(tmp_path: Path) -> None:
+    agent = gesta.Agent("desk", model=gesta.scripted(*["Rome is dry."] * 9))
+    told = [{"role": "user", "content": "Rome?"}, {"role": "assistant", "content": "Which month?"}]
+    async with gesta.open(tmp_path / "chat.gesta") as record, asking(record, agent) as ask:
+        replies = await gather(*(ask([*told, {"role": "user", "content": "May."}]) for _ in range(6)))
+    assert [reply.status_code for reply in replies] == [200] * 6
+    assert len({reply.json()["session"] for reply in replies}) == 6
+
+
+async def test_results_that_are_sent_twice_at_once_are_answered_twice(tmp_path: Path) -> None:
+    model = gesta.scripted(gesta.call("where", parcel=7), "In Rome.")
+    agent = gesta.Agent("desk", model=model)
+    asked = [{"role": "user", "content": "Where is it?"}]
+    async with gesta.open(tmp_path / "chat.gesta") as record, asking(record, agent) as ask:
+        calls = (await ask(asked)).json()["choices"][0]["message"]
+        result = {"role": "tool", "tool_call_id": calls["tool_calls"][0]["id"], "content": "Rome"}
+        replies = await gather(*(ask([*asked, calls, result]) for _ in range(2)))
+    assert [reply.json()["choices"][0]["message"]["content"] for reply in replies] == ["In Rome."] * 2
+
+
+async def test_a_request_that_comes_twice_at_once_under_its_key_is_answered_once(tmp_path: Path) -> None:
+    agent = gesta.Agent("desk", model=gesta.scripted("Rome is dry."))
+    asked = [{"role": "user", "content": "Rome?"}]
+    key = {"Idempotency-Key": "m1"}
+    async with gesta.open(tmp_path / "chat.gesta") as record, asking(record, agent) as ask:
+        replies = await gather(*(ask(asked, **key) for _ in range(4)))
+    assert [reply.json()["choices"][0]["message"]["content"] for reply in replies] == ["Rome is dry."] * 4
+    assert len({reply.json()["session"] for reply in replies}) == 1

@@ -10,13 +10,14 @@ import time
 from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
+import anyio
 import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
 from gesta.agent import Agent, joined
 from gesta.codec.rows import digest_of
-from gesta.errors import AgentError
+from gesta.errors import AgentError, RunHeld
 from gesta.events import Event, Outcome
 from gesta.function_tool.tool import Tool
 from gesta.record.names import run_of_id
@@ -34,6 +35,7 @@ DONE = b"data: [DONE]\n\n"
 """Last line of a stream."""
 ID = "call_"
 """Prefix of the id of a call of a client's tool. The run, the seq and the digest of the call follow it."""
+FIRST_WAIT_S, LAST_WAIT_S = 0.02, 0.5  # between two tries to continue a run that is held
 DIGITS = 16  # of the digest of a call's arguments, in the id of the call
 ANY_OBJECT: dict[str, Any] = {"type": "object"}
 
@@ -194,7 +196,24 @@ class Exchange:
                 raise Refused(409, "NotWaiting", f"tool_call_id is {id_!r:.80}: another call is in its place now.")
             if call is not None and call.question is not None:
                 await record.answer(run, result, call.question, by=self._whose)
-        return await record.resume(run, self._agent, by=None)
+        return await self._gone_on(run)
+
+    async def _gone_on(self, run: str) -> Outcome:
+        """Continue a run, and return its outcome. If another request or a worker continues it now, wait until then.
+
+        Raises:
+            Refused: the server is about to end.
+        """
+        wait_s = FIRST_WAIT_S
+        while True:
+            try:
+                return await self._service.record.resume(run, self._agent, by=None)
+            except RunHeld as held:
+                if held.run != run or held.unknown is not None:  # a run below is held, or it is unknown by whom
+                    raise
+            with anyio.move_on_after(wait_s):
+                await self._service.draining.wait()
+            wait_s = min(2 * wait_s, LAST_WAIT_S)
 
     async def _client_calls(self, outcome: Outcome) -> list[dict[str, Any]]:
         """Return the calls of the client's tools that the turn waits for, as the `tool_calls` of OpenAI's API."""

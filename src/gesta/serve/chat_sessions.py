@@ -11,12 +11,15 @@ import hashlib
 import os
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
+from weakref import WeakValueDictionary
 
+import anyio
 from msgspec import Struct
 
 from gesta.agent import Agent
 from gesta.codec.rows import digest_of
 from gesta.entry import Entry
+from gesta.errors import RunHeld
 from gesta.kinds import AssistantContent, BeginContent, UserContent
 from gesta.log.journal import closing, open_root
 from gesta.record.record import Record, writing
@@ -37,6 +40,8 @@ class Place(Struct, frozen=True):
     session: str
     key: str
     """Key of the message: if it is sent again with this key, no new turn begins."""
+    begun: bool = False
+    """Whether the session was begun for this request."""
 
 
 class Conversations:
@@ -45,6 +50,8 @@ class Conversations:
     def __init__(self, record: Record) -> None:
         self._record = record
         self._busy: set[str] = set()
+        self._keyed: dict[tuple[str, str], str] = {}  # sessions of the requests at work, by `base` and key
+        self._choosing: WeakValueDictionary[tuple[str, str], anyio.Lock] = WeakValueDictionary()
 
     @asynccontextmanager
     async def place(self, agent: Agent, asked: Asked, *, whose: str, again: str, retried: bool) -> AsyncIterator[Place]:
@@ -59,50 +66,56 @@ class Conversations:
             again: the client's own key for this request; empty if it sent none.
             retried: whether the client says that it sends the same request again.
         """
-        place = await self._place(agent, asked, whose, again, retried=retried)
-        mine = place.session not in self._busy
-        self._busy.add(place.session)
+        first = next((text for role, text in asked.history if role == "user"), asked.text)
+        base = f"chat-{digest_of([whose, agent.name, first])[:16]}-"
+        key = f"chat:{hashlib.sha256(again.encode()).hexdigest()[:32]}" if again else _new_key()
+        async with self._choosing.setdefault((base, key), anyio.Lock()):
+            session = self._keyed.get((base, key))  # of the same request, which came before and is not answered yet
+            if session is not None:
+                place = Place(session, key)
+            else:
+                place = await self._place(base, agent, asked, key, retried=retried)
+            mine = place.begun or place.session not in self._busy
+            self._busy.add(place.session)
+            self._keyed.setdefault((base, key), place.session)
         try:
             yield place
         finally:
             if mine:
                 self._busy.discard(place.session)
+            if session is None:
+                self._keyed.pop((base, key), None)
 
-    async def _place(self, agent: Agent, asked: Asked, whose: str, again: str, *, retried: bool) -> Place:
-        first = next((text for role, text in asked.history if role == "user"), asked.text)
-        base = f"chat-{digest_of([whose, agent.name, first])[:16]}-"
+    async def _place(self, base: str, agent: Agent, asked: Asked, key: str, *, retried: bool) -> Place:
         there = await self._count(base, agent)
-        key = f"chat:{hashlib.sha256(again.encode()).hexdigest()[:32]}" if again else None
         for number in range(there, max(0, there - LATEST), -1):
             place = await self._fitting(f"{base}{number}", agent, asked, key, retried=retried)
             if place is not None:
                 return place
-        return await self._begin(base, there, agent, asked, key or _new_key())
+        return await self._begin(base, there, agent, asked, key)
 
-    async def _fitting(
-        self, session: str, agent: Agent, asked: Asked, key: str | None, *, retried: bool
-    ) -> Place | None:
+    async def _fitting(self, session: str, agent: Agent, asked: Asked, key: str, *, retried: bool) -> Place | None:
         """Return `session` and a key for the request's new message if the session fits the request; else `None`.
 
         A session fits if it has the earlier messages of the request and is not in use. A request that is sent again
         fits the session that it used before, and its message keeps the old key.
 
         Args:
-            key: key made from the client's own key for this request; `None` if the client sent none.
+            key: key made from the client's own key for this request; a new key if the client sent none.
             retried: whether the client says that it sends the same request again.
         """
         run = await self._run(session, agent)
         if run is None:
             return None
         said, state = spoken(await self._record.read(run)), await self._record.state(run)
-        if key is not None and key in state.turns:
+        if key in state.turns:
             return Place(session, key)
         asked_last = said[:-1] if said and said[-1][0] == "assistant" else said
         if retried and (last := _last_key(state)) and alike(asked_last, (*asked.history, ("user", asked.text))):
             return Place(session, last)
         if session in self._busy or not alike(said, asked.history) or (state.open and not _waits(asked)):
             return None
-        return Place(session, key or _new_key())
+        return Place(session, key)
 
     async def _count(self, base: str, agent: Agent) -> int:
         """Return how many of the sessions named `base1`, `base2`, `base3` and so on exist.
@@ -135,15 +148,32 @@ class Conversations:
         while True:
             there += 1
             session = f"{base}{there}"
+            if session in self._busy:  # another request of this server began it
+                continue
+            self._busy.add(session)  # before it is on record, so that no other request finds it there and takes it
+            try:
+                begun = await self._began(session, agent, asked)
+            except BaseException:
+                self._busy.discard(session)
+                raise
+            if begun:
+                return Place(session, key, begun=True)
+            self._busy.discard(session)
+
+    async def _began(self, session: str, agent: Agent, asked: Asked) -> bool:
+        """Begin a session with the earlier messages of a request. Return `False` if another process began it first."""
+        try:
             async with writing(self._record, session, agent.name) as (journal, opened):
-                if journal.head:  # another process began this session first
-                    continue
+                if journal.head:
+                    return False
                 log = open_root(journal, BeginContent(name=GIVEN), opened)
                 with closing(log, None):
                     for role, text in asked.history:
                         content = UserContent if role == "user" else AssistantContent
                         log.write(content(value=text, history=True))
-            return Place(session, key)
+        except RunHeld:
+            return False
+        return True
 
 
 def spoken(entries: Iterable[Entry]) -> list[tuple[str, str]]:

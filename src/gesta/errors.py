@@ -150,12 +150,16 @@ class ServerGone(WriteFailed):
 class RunError(GestaError):
     """Base of the errors about one run of a record."""
 
+    found = ""
+    """What was found, without what to do about it in Python or at a terminal; empty if there is no such part."""
+
 
 class NoRun(RunError):
     """The record has no such run, and no session of that name."""
 
     def __init__(self, asked: str, known: Iterable[str] = ()) -> None:
-        super().__init__(f"No run or session {asked!r} in this record.{nearest(asked, known)} `gesta runs` lists them.")
+        self.found = f"No run or session {asked!r} in this record"
+        super().__init__(f"{self.found}.{nearest(asked, known)} `gesta runs` lists them.")
 
 
 class SeveralRuns(RunError):
@@ -163,7 +167,8 @@ class SeveralRuns(RunError):
 
     def __init__(self, asked: str, runs: list[str]) -> None:
         shown = ", ".join(runs[:5]) + (", ..." if len(runs) > 5 else "")
-        super().__init__(f"{len(runs)} runs fit {asked!r}: {shown}. Write a start of only one id, or a session name.")
+        self.found = f"{len(runs)} runs fit {asked!r}: {shown}"
+        super().__init__(f"{self.found}. Write a start of only one id, or a session name.")
 
 
 class RunHeld(RunError):
@@ -235,18 +240,16 @@ class NotWaiting(RunError):
         else:
             found, todo = f"has no {thing}{which}; it has {named}", "Write that, or pass an element of outcome.waiting."
         super().__init__(f"Run {run!r} {found}. {todo}")
-        self.run, self.what, self.waiting = run, what, tuple(waiting)
+        self.run, self.what, self.waiting, self.found = run, what, tuple(waiting), f"Run {run!r} {found}"
 
 
 class Expired(NotWaiting):
     """A person answered a request for approval after the request had expired."""
 
     def __init__(self, run: str, call: int, at: str) -> None:
-        RunError.__init__(
-            self,
-            f"Run {run!r} waits no more for approval of call {call}: the request expired at {at}. "
-            "The call does not run; resume the run, and the model reads that nobody answered in time.",
-        )
+        self.found = f"Run {run!r} waits no more for approval of call {call}: the request expired at {at}"
+        todo = "The call does not run; resume the run, and the model reads that nobody answered in time."
+        RunError.__init__(self, f"{self.found}. {todo}")
         self.run, self.what, self.waiting = run, "approval", ()
 
 
@@ -254,10 +257,9 @@ class SaidBefore(RunError):
     """Somebody already gave a different answer to the same question or request."""
 
     def __init__(self, run: str, what: str, verdict: str, by: str, root: str) -> None:
-        super().__init__(
-            f"Run {run!r} has its word on {what}: {verdict} by {by!r}, and the first answer counts. Nothing was sent. "
-            f"To go on: record.resume({root!r}, agent), or gesta resume {root} FILE.py:AGENT."
-        )
+        self.found = f"Run {run!r} has its word on {what}: {verdict} by {by!r}, and the first answer counts"
+        todo = f"To go on: record.resume({root!r}, agent), or gesta resume {root} FILE.py:AGENT."
+        super().__init__(f"{self.found}. Nothing was sent. {todo}")
         self.run, self.verdict, self.by, self.root = run, verdict, by, root
 
 
@@ -265,10 +267,9 @@ class TurnOpen(RunError):
     """Another message was sent while a turn of the run is open."""
 
     def __init__(self, run: str, turn: int, waiting: str) -> None:
-        super().__init__(
-            f"Run {run!r} has an open turn ({run}.{turn}) that is {waiting}. "
-            f"Resume or cancel it first: gesta resume {run} FILE.py:AGENT, or gesta cancel {run}."
-        )
+        self.found = f"Run {run!r} has an open turn ({run}.{turn}) that is {waiting}"
+        todo = f"gesta resume {run} FILE.py:AGENT, or gesta cancel {run}"
+        super().__init__(f"{self.found}. Resume or cancel it first: {todo}.")
         self.run, self.turn = run, turn
 
 
@@ -349,11 +350,9 @@ class NoDeps(AgentError):
     """A function or tool of the agent needs deps (objects from the program), and the turn has none."""
 
     def __init__(self, agent: str, function: str, needed: object) -> None:
-        kind = getattr(needed, "__name__", repr(needed))
-        super().__init__(
-            f"Agent {agent!r}: {function!r} needs deps ({kind}), and none were given. Nothing was begun. Write "
-            f"deps=... where the turn is begun or resumed, or Agent(deps=FUNCTION) with a function that makes them."
-        )
+        found = f"{function!r} needs deps ({getattr(needed, '__name__', repr(needed))}), and none were given"
+        todo = "deps=... where the turn is begun or resumed, or Agent(deps=FUNCTION) with a function that makes them."
+        super().__init__(f"Agent {agent!r}: {found}. Nothing was begun. Write {todo}")
 
 
 class NoServer(AgentError):

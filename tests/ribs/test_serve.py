@@ -1,5 +1,6 @@
 """Agents behind HTTP: what is sent comes on the record, a person's word lets a run go on, and nobody gets in unasked."""
 
+import json
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,8 +14,22 @@ from starlette.routing import Mount
 from tests.serving import DESK, post, served
 
 import gesta
-from gesta.errors import AgentError
+from gesta.errors import (
+    AgentError,
+    Expired,
+    GestaError,
+    LeaseLost,
+    NoRun,
+    NoServer,
+    NotWaiting,
+    RunHeld,
+    SaidBefore,
+    SeveralRuns,
+    TurnOpen,
+)
+from gesta.record.followers import FollowerTooSlow
 from gesta.serve import Access, app
+from gesta.serve.advice import advised
 from gesta.serve.routes import PLACES
 
 pytestmark = pytest.mark.sample(2, over="parent")
@@ -337,3 +352,39 @@ def test_a_history_with_half_a_surrogate_pair_is_sent(tmp_path: Path) -> None:
     with served(path) as address:
         said = httpx2.get(f"{address}/sessions/odd", timeout=10).json()["messages"]
     assert said[-1]["text"] == "\ud800 lone"
+
+
+FAILED = (
+    (NoRun("ann"), 404, "No run or session 'ann' in this record. GET /sessions lists the sessions"),
+    (SeveralRuns("ann", ["1", "2"]), 409, "GET /sessions lists both"),
+    (NotWaiting("1", "approval", []), 409, "GET /waiting lists what waits"),
+    (NotWaiting("1", "question", ["of=4 (Why?)", "of=6 (When?)"]), 409, "as `question` where it says `of`"),
+    (NotWaiting("1", "doubt", ["call=4 (pay)"], 9, missed=True), 409, "as `call`"),
+    (Expired("1", 4, "12:00"), 409, "nobody answered in time"),
+    (SaidBefore("1", "call=4 (pay)", "approved", "ann", "2"), 409, "GET /runs/2 says how the run goes on"),
+    (TurnOpen("1", 4, "not finished"), 409, "POST /runs/1/cancel ends it"),
+    (RunHeld("1", "process 77 on host", "12:00", 4), 409, "Ask again when that is done"),
+    (LeaseLost("1", "4", "6"), 503, "Send the message again, under its key"),
+    (NoServer("https://tools", "refused", "Look for it"), 503, "Look for it"),
+    (FollowerTooSlow(1000, "17-0"), 500, "`Last-Event-ID: 17-0`"),
+)
+
+
+@pytest.mark.parametrize(("raised", "status", "said"), FAILED, ids=[type(each[0]).__name__ for each in FAILED])
+def test_an_error_says_what_a_client_of_the_server_can_do(raised: GestaError, status: int, said: str) -> None:
+    answer = advised(raised)
+    message = json.loads(bytes(answer.body))["error"]["message"]
+    assert answer.status_code == status
+    assert said in message
+    assert not any(word in message for word in ("gesta ", "(run)", "resume(", "follow(", "outcome.", "process 77"))
+
+
+async def test_a_server_of_tools_that_is_away_is_no_fault_of_the_message() -> None:
+    agent = gesta.Agent("desk", model=gesta.scripted("Hi."), tools=[gesta.mcp("http://127.0.0.1:1/mcp")])
+    async with gesta.open(":memory:") as record:
+        transport = httpx2.ASGITransport(app=app(record, [agent], work=False))
+        async with httpx2.AsyncClient(transport=transport, base_url="http://localhost") as client:
+            answer = await client.post("/sessions/ann/messages", json={"message": "Hello."})
+    assert answer.status_code == 503
+    assert "Retry-After" in answer.headers
+    assert error(answer)[1].startswith("The server of tools 'http://127.0.0.1:1/mcp' cannot be used")

@@ -37,7 +37,8 @@ class FollowerTooSlow(RunError):
 
     def __init__(self, most: int, after: str) -> None:
         todo = f"Follow it from there: record.follow(…, after={after!r}). With most={10 * most} it keeps more"
-        super().__init__(f"{most:,} entries and words waited to be read; a follower keeps no more. {todo}.")
+        self.found, self.after = f"{most:,} entries and words waited to be read; a follower keeps no more", after
+        super().__init__(f"{self.found}. {todo}.")
 
 
 class Target(Struct, frozen=True, kw_only=True):

@@ -10,6 +10,7 @@ from gesta.serve.app import app
 
 ORDER = (
     "bodies",
+    "advice",
     "access",
     "chat_messages",
     "chat_sessions",

@@ -35,7 +35,11 @@ STATUS: tuple[tuple[type[BaseException], int], ...] = (
     (errors.RunHeld, 409),
     (errors.RunMirrored, 409),
     (errors.WriteFailed, 503),
+    (errors.LeaseLost, 503),
+    (errors.NoServer, 503),
     (errors.NoKey, 500),
+    (errors.NoDeps, 500),
+    (errors.BadAddress, 500),
     (errors.MissingExtra, 500),
     (errors.AgentError, 400),
 )
@@ -107,11 +111,16 @@ def too_large(most: int) -> Response:
     return failed(413, "BodyTooLarge", f"The body has more than {most} bytes. Raise body_bytes= or --body-bytes.")
 
 
+def status_of(raised: BaseException) -> int:
+    """Return the HTTP status of an error that Gesta raises; 500 for any other exception."""
+    return next((status for type_, status in STATUS if isinstance(raised, type_)), 500)
+
+
 def failure(raised: BaseException) -> Response:
     """Return the error response to a request whose handling raised this exception."""
     if isinstance(raised, Refused):
         return failed(raised.status, raised.type, raised.message, raised.headers)
-    status = next((status for type_, status in STATUS if isinstance(raised, type_)), 500)
+    status = status_of(raised)
     more = {"Retry-After": "1"} if status == 503 else None
     if isinstance(raised, GestaError):
         return failed(status, type(raised).__name__, message_of(raised), more)

@@ -23,7 +23,8 @@ from gesta.function_tool.tool import Tool
 from gesta.record.names import run_of_id
 from gesta.record.options import MessageOptions
 from gesta.record.stream import Stream
-from gesta.serve.bodies import Refused, answered, caller, failure, read
+from gesta.serve.advice import advised
+from gesta.serve.bodies import Refused, answered, caller, read
 from gesta.serve.chat_messages import Asked, ChatRequest, ClientTool, conversation
 from gesta.serve.chat_sessions import WAITS
 from gesta.serve.service import Service
@@ -263,7 +264,7 @@ class Exchange:
 
 def _error(raised: BaseException) -> bytes:
     """Return the last line of a stream that failed, which clients show as an error."""
-    return line(bytes(failure(raised).body))
+    return line(bytes(advised(raised).body))
 
 
 def shown(event: Event) -> str:

@@ -11,7 +11,8 @@ from starlette.routing import Route
 from gesta.errors import AgentError, nearest
 from gesta.serve import bodies, chat, chat_messages, people, runs
 from gesta.serve.access import BodyTooLarge
-from gesta.serve.bodies import failure, too_large
+from gesta.serve.advice import advised
+from gesta.serve.bodies import too_large
 from gesta.serve.service import LOGGER, Service
 
 Answering = Callable[[Request, Service], Awaitable[Response]]
@@ -84,7 +85,7 @@ def _answering(place: Place, service: Service) -> Callable[[Request], Awaitable[
         except BodyTooLarge as raised:
             return too_large(raised.most)
         except Exception as raised:  # noqa: BLE001 - whatever it was, the client is answered
-            made = failure(raised)
+            made = advised(raised)
             if made.status_code == 500:
                 LOGGER.error("%s %s failed", place.method, place.path, exc_info=raised)
             return made

@@ -13,7 +13,8 @@ import anyio
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from gesta.serve.bodies import failure, json_bytes
+from gesta.serve.advice import advised
+from gesta.serve.bodies import json_bytes
 
 LOGGER = logging.getLogger("gesta")
 BEAT_S = 15.0
@@ -107,4 +108,4 @@ class EventStream(Response):
 
 def _failed(raised: BaseException) -> bytes:
     """Return the last event of a stream whose iterator raised an exception. The event has the type `failed`."""
-    return line(bytes(failure(raised).body), event="failed")
+    return line(bytes(advised(raised).body), event="failed")

@@ -1,5 +1,6 @@
 """What a stranger or a broken client can send to a server: it hears no other's run, and costs the others nothing."""
 
+import json
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -239,3 +240,55 @@ async def test_an_application_that_mounts_as_the_page_says_starts_a_second_time(
             assert (await client.get("/agents/health")).status_code == 200
             said = await client.post("/agents/sessions/a/messages", json={"message": "Hello.", "key": "m1"})
             assert said.json()["answer"] == "Rome is dry."
+
+
+class Gone:
+    """A client that reads the events of its message until it leaves."""
+
+    def __init__(self, path: str, body: dict[str, Any]) -> None:
+        headers = {"host": "localhost", "content-type": "application/json", "accept": "text/event-stream"}
+        self.scope = {"type": "http", "method": "POST", "path": path, "query_string": b""}
+        self.scope["headers"] = [(name.encode(), value.encode()) for name, value in headers.items()]
+        self._body: bytes | None = json.dumps(body).encode()
+        self.leaves = anyio.Event()
+
+    async def receive(self) -> dict[str, Any]:
+        if self._body is not None:
+            body, self._body = self._body, None
+            return {"type": "http.request", "body": body}
+        await self.leaves.wait()
+        return {"type": "http.disconnect"}
+
+    async def send(self, message: Any) -> None:
+        """Take what the server sends."""
+
+
+BODIES = (
+    ("/sessions/gone/messages", {"message": "Hello."}),
+    ("/v1/chat/completions", {"model": "desk", "messages": [{"role": "user", "content": "Hello."}], "stream": True}),
+)
+
+
+@pytest.mark.parametrize(("path", "body"), BODIES, ids=["messages", "completions"])
+async def test_a_client_that_leaves_gives_its_place_back_when_its_turn_has_ended(
+    path: str, body: dict[str, Any]
+) -> None:
+    asked, answers = anyio.Event(), anyio.Event()
+
+    async def think(_messages: Any, _header: Any) -> str:
+        asked.set()
+        await answers.wait()
+        return "Hello."
+
+    agent, gone = gesta.Agent("desk", model=gesta.function(think)), Gone(path, body)
+    async with gesta.open(":memory:") as record:
+        served = app(record, [agent], Access(turns=1), work=False)
+        async with asking(served) as client, anyio.create_task_group() as group:
+            group.start_soon(served, gone.scope, gone.receive, gone.send)
+            await asked.wait()
+            gone.leaves.set()
+            await anyio.wait_all_tasks_blocked()
+            assert (await client.post("/sessions/next/messages", json={"message": "Hello."})).status_code == 429
+            answers.set()
+            await anyio.wait_all_tasks_blocked()
+            assert (await client.post("/sessions/next/messages", json={"message": "Hello."})).status_code == 200

@@ -340,6 +340,10 @@ class Watched(Places):
         super().free()
         self.left.set()
 
+    async def free_after(self, ended: anyio.Event) -> None:
+        self.left.set()
+        await super().free_after(ended)
+
 
 @contextmanager
 def watching(record: Path, shop: Shop, **options: Any) -> Iterator[tuple[str, Watched]]:

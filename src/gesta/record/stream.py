@@ -54,6 +54,11 @@ class Stream(Generic[T]):
         self.ended = anyio.Event()
         """Set once the turn has ended, waits, or was interrupted."""
 
+    @property
+    def at_work(self) -> bool:
+        """Whether the turn was begun by this stream, and goes on, also if nobody reads the stream any more."""
+        return self._begun and not self.ended.is_set()
+
     async def ready(self) -> None:
         """Prepare to read the stream, so that a refused message is known before. The message is not sent yet.
 

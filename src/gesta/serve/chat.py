@@ -129,7 +129,8 @@ class Exchange:
     def streamed(self) -> Response:
         """Return the response as a stream of events, which are sent while the model writes."""
         self._service.turns.occupy()
-        return EventStream(self._lines(), self._service.draining, failing=_error, leave=self._service.turns.free)
+        left = self._service.leave
+        return EventStream(self._lines(), self._service.draining, failing=_error, leave=lambda: left(self._stream))
 
     async def _lines(self) -> AsyncIterator[bytes]:
         told = ""
@@ -164,8 +165,8 @@ class Exchange:
             return
         place = self._conversations.place(agent, asked, whose=self._whose, again=self._again, retried=self._retried)
         async with place as found:
-            stream = record.stream(agent, asked.words, **self._options(found.session, found.key))
-            async for event in self._heard(stream):
+            self._stream = record.stream(agent, asked.words, **self._options(found.session, found.key))
+            async for event in self._heard(self._stream):
                 yield event
 
     def _options(self, session: str, key: str | None) -> MessageOptions:

@@ -6,6 +6,7 @@ answer. The first line of each function that answers a path is the summary of th
 
 import re
 from collections.abc import AsyncIterator
+from functools import partial
 
 from msgspec.structs import replace
 from starlette.requests import Request
@@ -66,7 +67,7 @@ async def message(request: Request, service: Service) -> Response:
             yield line(encoded(plain(shown(stream.outcome))), event="outcome")
 
     service.turns.occupy()
-    return EventStream(lines(), service.draining, leave=service.turns.free)
+    return EventStream(lines(), service.draining, leave=partial(service.leave, stream))
 
 
 async def sessions(request: Request, service: Service) -> Response:

@@ -6,7 +6,7 @@ A record is the store of all runs. A turn is one message to an agent and all the
 import logging
 from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, Protocol
 
 import anyio
 
@@ -21,6 +21,17 @@ from gesta.serve.chat_sessions import Conversations
 from gesta.worker import FileId, Worker, file_of
 
 LOGGER = logging.getLogger("gesta")
+
+
+class Followed(Protocol):
+    """A turn that a client follows, and that goes on if the client leaves."""
+
+    ended: anyio.Event
+    """Set once the turn has ended, waits, or was interrupted."""
+
+    @property
+    def at_work(self) -> bool:
+        """Whether the turn has begun and goes on."""
 
 
 class Service:
@@ -128,6 +139,13 @@ class Service:
             if self._record is not None:
                 self._record.close()
 
+    def leave(self, turn: Followed | None) -> None:
+        """Count one turn less, because its client has left: now, or when the turn has ended if it still goes on."""
+        if turn is not None and turn.at_work and not self.draining.is_set() and self._record is not None:
+            self._record.start(partial(self.turns.free_after, turn.ended))
+        else:
+            self.turns.free()
+
     def go_on(self, run: str) -> None:
         """Continue a run in the background, after a person's answer was recorded. Runs that called it continue, too."""
         self.record.start(partial(self._go_on, run))
@@ -185,3 +203,10 @@ class Places:
     def free(self) -> None:
         """Count one turn or stream less."""
         self.taken -= 1
+
+    async def free_after(self, ended: anyio.Event) -> None:
+        """Count one turn less once it has ended."""
+        try:
+            await ended.wait()
+        finally:
+            self.free()

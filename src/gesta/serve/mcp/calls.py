@@ -80,6 +80,11 @@ class Call:
         self._failure: BaseException | None = None
         self._scope = anyio.CancelScope()
 
+    @property
+    def at_work(self) -> bool:
+        """Whether the turn goes on, also if the client has left."""
+        return not self.ended.is_set()
+
     def start(self) -> MemoryObjectReceiveStream[str]:
         """Start or continue the turn in the background. Return a stream of texts about its progress."""
         self.ended, self._scope, self._failure = anyio.Event(), anyio.CancelScope(), None

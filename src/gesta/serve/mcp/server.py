@@ -135,8 +135,11 @@ class AgentServer:
         self._now[place] = call
         try:
             while True:
-                with self._service.turns:
+                self._service.turns.occupy()
+                try:
                     outcome = await self._drive(ctx, call)
+                finally:
+                    self._service.leave(call)
                 asked = forms(outcome.waiting, known.agent.name) if _may_ask(ctx, outcome) and took else []
                 if not asked:
                     return result_of(known.agent, outcome, key, self._named(ctx, record))

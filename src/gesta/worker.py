@@ -9,7 +9,9 @@ fails does not stop the worker: the failure is reported, and the run is tried ag
 """
 
 import logging
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -108,7 +110,8 @@ class Worker:
         self._again: dict[str, Again] = {}  # runs that failed, or were left
         self._untold: dict[str, Again] = {}  # runs that wait for what no entry or letter may tell
         self._asking: str | None = None  # the one of those that is looked at now
-        self._busy: set[str] = set()
+        self._busy: dict[str, anyio.Event] = {}  # set once the worker is done with the run
+        self._left: Counter[str] = Counter()  # runs that a program continues itself
         self._went = 0
 
     async def look(self, told: Told) -> int:
@@ -157,10 +160,26 @@ class Worker:
                 stopping(len(self._busy))
                 raise
 
+    @asynccontextmanager
+    async def leaving(self, run: str) -> AsyncIterator[None]:
+        """Leave a run alone while the block runs. The block begins once the worker is done with the run.
+
+        A program that continues a run with another agent than the worker's needs this: once an answer is in the inbox
+        of the run, the worker could continue the run first, with its own agent.
+        """
+        self._left[run] += 1
+        try:
+            if (busy := self._busy.get(run)) is not None:
+                await busy.wait()
+            yield
+        finally:
+            self._left[run] -= 1
+            self._left += Counter()  # forgets the runs with the number 0
+
     async def _begin(self, group: TaskGroup, told: Told) -> None:
         """Start a task for each run that is due. Each task calls `told` with the outcome."""
         async for row in self._due():
-            self._busy.add(row.run)
+            self._busy[row.run] = anyio.Event()
             group.start_soon(self._go_on, row, told)
 
     async def _go_on(self, row: RunRow, told: Told) -> None:
@@ -180,7 +199,7 @@ class Worker:
             self._put_off(row, failure)
             return
         finally:
-            self._busy.discard(row.run)
+            self._busy.pop(row.run).set()
             self._asking = None if self._asking == row.run else self._asking
         self._went += 1
         try:
@@ -216,7 +235,9 @@ class Worker:
         for row in rows:
             below.setdefault(row.parent_run, []).append(row.run)
         for row in rows:
-            if row.parent_run is not None or row.name not in self._agents or row.run in self._busy:
+            if row.parent_run is not None or row.name not in self._agents:
+                continue
+            if row.run in self._busy or row.run in self._left:
                 continue
             try:
                 due = await self._is_due(row, below)

@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import anyio
 import apsw
 import httpx2
 import openai
@@ -13,7 +14,12 @@ import pytest
 from tests.serving import post, served
 
 import gesta
-from gesta.serve import app
+from gesta.address import Record, bind
+from gesta.serve import Access, app
+from gesta.serve.app import assembled
+from gesta.store import Letter
+from gesta.stores.memory import MemoryStore
+from gesta.worker import Worker
 
 pytestmark = pytest.mark.sample(2, over="parent")
 
@@ -305,3 +311,42 @@ async def test_a_request_that_comes_twice_at_once_under_its_key_is_answered_once
         replies = await gather(*(ask(asked, **key) for _ in range(4)))
     assert [reply.json()["choices"][0]["message"]["content"] for reply in replies] == ["Rome is dry."] * 4
     assert len({reply.json()["session"] for reply in replies}) == 1
+
+
+class Looking(MemoryStore):
+    """A store that lets the worker of a server look for runs to continue after each letter."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.worker: Worker | None = None
+        self.due: list[int] = []
+
+    async def send(self, letter: Letter) -> bool:
+        sent = await super().send(letter)
+        if self.worker is not None:
+            self.due.append(await self.worker.look(lambda _: None))
+        return sent
+
+
+async def test_a_worker_leaves_a_run_alone_whose_client_sends_the_results_of_its_tools() -> None:
+    heard: list[Any] = []
+
+    def where(messages: list[dict[str, Any]], header: Any) -> Any:
+        heard.append([tool["name"] for tool in header.tools or ()])
+        return "In Rome." if messages[-1]["role"] == "tool" else gesta.call("where", parcel=7)
+
+    agent, store = gesta.Agent("desk", model=gesta.function(where)), Looking()
+    body: Any = {"model": "desk", "tools": [WHERE], "messages": [{"role": "user", "content": "Where?"}]}
+    async with anyio.create_task_group() as tasks:
+        served, service = assembled(Record(store, bind, tasks), [agent], Access(), work=True)
+        transport = httpx2.ASGITransport(app=served)
+        async with httpx2.AsyncClient(transport=transport, base_url="http://localhost/v1") as client:
+            calls = (await client.post("/chat/completions", json=body)).json()["choices"][0]["message"]
+            result = {"role": "tool", "tool_call_id": calls["tool_calls"][0]["id"], "content": "Rome"}
+            store.worker = service.worker
+            body["messages"] += [calls, result]
+            reply = await client.post("/chat/completions", json=body)
+        tasks.cancel_scope.cancel()
+    assert reply.json()["choices"][0]["message"]["content"] == "In Rome."
+    assert store.due == [0]
+    assert heard == [["where"], ["where"]]

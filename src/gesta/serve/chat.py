@@ -187,18 +187,29 @@ class Exchange:
         Raises:
             Refused: the id of a result is not the id of a call that this agent made.
         """
-        record, results, run = self._service.record, self._asked.results, ""
-        for id_, result in results.items():
-            run, seq, shown = [*id_.removeprefix(ID).split("_", 2), "", ""][:3]
-            row = await run_of_id(record.store, run) if id_.startswith(ID) and run and seq.isdecimal() else None
-            if row is None or row.run != run or row.name != self._agent.name:
-                raise Refused(400, "BadRequest", f"tool_call_id is {id_!r:.80}, expected the id of a call made here.")
-            call = (await record.state(run)).call(int(seq))
-            if call is not None and shown not in ("", digest_of(call.final_args)[:DIGITS]):
-                raise Refused(409, "NotWaiting", f"tool_call_id is {id_!r:.80}: another call is in its place now.")
-            if call is not None and call.question is not None:
-                await record.answer(run, result, call.question, by=self._whose)
-        return await self._gone_on(run)
+        asked = [(*await self._question(id_), result) for id_, result in self._asked.results.items()]
+        run = asked[-1][0]
+        async with self._service.alone(run):  # its worker does not have the tools of the client
+            for of, question, result in asked:
+                if question is not None:
+                    await self._service.record.answer(of, result, question, by=self._whose)
+            return await self._gone_on(run)
+
+    async def _question(self, id_: str) -> tuple[str, int | None]:
+        """Return the run of a call, and the seq of the question that its result answers; `None` if there is none.
+
+        Raises:
+            Refused: `id_` is not the id of a call that this agent made.
+        """
+        record = self._service.record
+        run, seq, shown = [*id_.removeprefix(ID).split("_", 2), "", ""][:3]
+        row = await run_of_id(record.store, run) if id_.startswith(ID) and run and seq.isdecimal() else None
+        if row is None or row.run != run or row.name != self._agent.name:
+            raise Refused(400, "BadRequest", f"tool_call_id is {id_!r:.80}, expected the id of a call made here.")
+        call = (await record.state(run)).call(int(seq))
+        if call is not None and shown not in ("", digest_of(call.final_args)[:DIGITS]):
+            raise Refused(409, "NotWaiting", f"tool_call_id is {id_!r:.80}: another call is in its place now.")
+        return run, call.question if call is not None else None
 
     async def _gone_on(self, run: str) -> Outcome:
         """Continue a run, and return its outcome. If another request or a worker continues it now, wait until then.

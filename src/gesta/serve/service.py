@@ -4,7 +4,8 @@ A record is the store of all runs. A turn is one message to an agent and all the
 """
 
 import logging
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from typing import Any, Protocol
 
@@ -62,6 +63,8 @@ class Service:
         """Set when the server is about to end: then streams end, and running turns are left open."""
         self.beside: list[Callable[[], Coroutine[Any, Any, None]]] = []
         """Further functions that run as long as the record is served."""
+        self.worker: Worker | None = None
+        """The worker that continues unfinished turns; `None` if this server has none, or is not open."""
         self._record: Record | None = None
         self._file: FileId | None = None
         self._conversations: Conversations | None = None
@@ -129,8 +132,8 @@ class Service:
         for each in self.beside:
             record.start(each)
         if work:
-            worker = Worker(record, list(self.agents.values()), jobs=self.turns.most)
-            record.start(partial(worker.work, _went))
+            self.worker = Worker(record, list(self.agents.values()), jobs=self.turns.most)
+            record.start(partial(self.worker.work, _went))
 
     def drain(self) -> None:
         """Refuse new requests, end all streams, and leave running turns open for the next start."""
@@ -149,6 +152,14 @@ class Service:
     def go_on(self, run: str) -> None:
         """Continue a run in the background, after a person's answer was recorded. Runs that called it continue, too."""
         self.record.start(partial(self._go_on, run))
+
+    @asynccontextmanager
+    async def alone(self, run: str) -> AsyncIterator[None]:
+        """Keep the worker of this server from continuing a run while the block runs."""
+        async with AsyncExitStack() as left:
+            if self.worker is not None:
+                await left.enter_async_context(self.worker.leaving(run))
+            yield
 
     async def _go_on(self, run: str) -> None:
         record = self.record

@@ -18,6 +18,7 @@ from tests.serving import DESK, served
 import gesta
 from gesta.errors import AgentError, OtherMessage
 from gesta.serve import Access, app
+from gesta.serve.app import assembled
 from gesta.serve.mcp import app as mcp_app
 from gesta.stores.memory import MemoryStore
 
@@ -245,22 +246,23 @@ async def test_an_application_that_mounts_as_the_page_says_starts_a_second_time(
 class Gone:
     """A client that reads the events of its message until it leaves."""
 
-    def __init__(self, path: str, body: dict[str, Any]) -> None:
+    def __init__(self, path: str, body: dict[str, Any], *, half: bool = False) -> None:
         headers = {"host": "localhost", "content-type": "application/json", "accept": "text/event-stream"}
         self.scope = {"type": "http", "method": "POST", "path": path, "query_string": b""}
         self.scope["headers"] = [(name.encode(), value.encode()) for name, value in headers.items()]
         self._body: bytes | None = json.dumps(body).encode()
-        self.leaves = anyio.Event()
+        self._half = half
+        self.leaves, self.status = anyio.Event(), 0
 
     async def receive(self) -> dict[str, Any]:
         if self._body is not None:
             body, self._body = self._body, None
-            return {"type": "http.request", "body": body}
+            return {"type": "http.request", "body": body, "more_body": self._half}
         await self.leaves.wait()
         return {"type": "http.disconnect"}
 
     async def send(self, message: Any) -> None:
-        """Take what the server sends."""
+        self.status = message.get("status", self.status)
 
 
 BODIES = (
@@ -292,3 +294,22 @@ async def test_a_client_that_leaves_gives_its_place_back_when_its_turn_has_ended
             answers.set()
             await anyio.wait_all_tasks_blocked()
             assert (await client.post("/sessions/next/messages", json={"message": "Hello."})).status_code == 200
+
+
+async def test_a_client_that_leaves_before_its_body_has_come_is_no_failure(caplog: pytest.LogCaptureFixture) -> None:
+    gone = Gone("/sessions/gone/messages", {"message": "Hello."}, half=True)
+    gone.leaves.set()
+    async with gesta.open(":memory:") as record:
+        await app(record, [DESK], work=False)(gone.scope, gone.receive, gone.send)
+        assert await record.store.runs() == []
+    assert not caplog.records
+
+
+async def test_a_server_that_ends_waits_for_no_body() -> None:
+    gone = Gone("/sessions/gone/messages", {"message": "Hello."}, half=True)
+    async with gesta.open(":memory:") as record, anyio.create_task_group() as group:
+        served, service = assembled(record, [DESK], Access(), work=False)
+        group.start_soon(served, gone.scope, gone.receive, gone.send)
+        await anyio.wait_all_tasks_blocked()
+        service.drain()
+    assert gone.status == 503

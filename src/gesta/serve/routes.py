@@ -4,7 +4,7 @@ from collections.abc import Awaitable, Callable, Collection, Sequence
 from typing import Literal
 
 from msgspec import Struct
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
 
@@ -81,7 +81,12 @@ def routes(service: Service, places: Sequence[Place] = PLACES) -> list[Route]:
 def _answering(place: Place, service: Service) -> Callable[[Request], Awaitable[Response]]:
     async def answer(request: Request) -> Response:
         try:
+            if place.body is not None:
+                with service.receiving():
+                    await request.body()  # the request keeps it
             return await place.answers(request, service)
+        except ClientDisconnect:
+            return Response(status_code=400)  # nobody receives it
         except BodyTooLarge as raised:
             return too_large(raised.most)
         except Exception as raised:  # noqa: BLE001 - whatever it was, the client is answered

@@ -4,8 +4,8 @@ A record is the store of all runs. A turn is one message to an agent and all the
 """
 
 import logging
-from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from functools import partial
 from typing import Any, Protocol
 
@@ -65,6 +65,7 @@ class Service:
         """Further functions that run as long as the record is served."""
         self.worker: Worker | None = None
         """The worker that continues unfinished turns; `None` if this server has none, or is not open."""
+        self._receiving: set[anyio.CancelScope] = set()
         self._record: Record | None = None
         self._file: FileId | None = None
         self._conversations: Conversations | None = None
@@ -139,8 +140,22 @@ class Service:
         """Refuse new requests, end all streams, and leave running turns open for the next start."""
         if not self.draining.is_set():
             self.draining.set()
+            for scope in list(self._receiving):
+                scope.cancel()
             if self._record is not None:
                 self._record.close()
+
+    @contextmanager
+    def receiving(self) -> Iterator[None]:
+        """Receive the body of a request in the block. Raises Refused if the server is about to end meanwhile."""
+        with anyio.CancelScope() as scope:
+            self._receiving.add(scope)
+            try:
+                yield
+            finally:
+                self._receiving.discard(scope)
+        if scope.cancelled_caught:
+            self.check()
 
     def leave(self, turn: Followed | None) -> None:
         """Count one turn less, because its client has left: now, or when the turn has ended if it still goes on."""

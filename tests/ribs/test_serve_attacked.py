@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 import anyio
 import httpx2
@@ -191,7 +192,10 @@ async def test_an_application_whose_record_was_closed_is_not_healthy_and_one_tha
 async def test_a_session_that_could_never_be_found_again_is_refused(name: str) -> None:
     async with gesta.open(":memory:") as record, asking(app(record, [DESK])) as client:
         asked = await client.post(f"/sessions/{name}/messages", json={"message": "Hello."})
-        for answer in (asked, await client.get(f"/sessions/{name}"), await client.get(f"/sessions/{name}/events")):
+        answers = [asked, await client.get(f"/sessions/{name}"), await client.get(f"/sessions/{name}/events")]
+        body: dict[str, Any] = {"model": "desk", "messages": [{"role": "user", "content": "Hello."}]}
+        answers.append(await client.post("/v1/chat/completions", json={**body, "session": unquote(name)}))
+        for answer in answers:
             assert answer.status_code == 400
             assert "Leave that character out" in answer.json()["error"]["message"]
         assert await record.sessions() == []

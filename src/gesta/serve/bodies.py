@@ -6,6 +6,7 @@ fact of a run, such as a tool call.
 """
 
 import json
+import re
 from collections.abc import Mapping
 from typing import Any, TypeVar
 
@@ -46,6 +47,10 @@ STATUS: tuple[tuple[type[BaseException], int], ...] = (
 """HTTP status for each class of errors. The first class that matches decides. Any other error has status 500."""
 
 
+UNKEPT = re.compile("[\0\ud800-\udfff]")
+"""Characters that a database keeps in no column as they are: U+0000, and half of a surrogate pair."""
+
+
 class Refused(Exception):
     """Raised to answer a request with an HTTP error.
 
@@ -59,6 +64,13 @@ class Refused(Exception):
     def __init__(self, status: int, type_: str, message: str, headers: Mapping[str, str] | None = None) -> None:
         self.status, self.type, self.message, self.headers = status, type_, message, headers
         super().__init__(message)
+
+
+def kept(session: str) -> str:
+    """Return the name of a session. Raises Refused if it holds a character that a database keeps in no column."""
+    if (odd := UNKEPT.search(session)) is not None:
+        raise Refused(400, "BadRequest", f"The session's name holds {odd[0]!r}. Leave that character out of it.")
+    return session
 
 
 def unopened() -> Refused:

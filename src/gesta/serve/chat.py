@@ -24,7 +24,7 @@ from gesta.record.names import run_of_id
 from gesta.record.options import MessageOptions
 from gesta.record.stream import Stream
 from gesta.serve.advice import advised
-from gesta.serve.bodies import Refused, answered, caller, read
+from gesta.serve.bodies import Refused, answered, caller, kept, read
 from gesta.serve.chat_messages import Asked, ChatRequest, ClientTool, conversation
 from gesta.serve.chat_sessions import WAITS
 from gesta.serve.service import Service
@@ -110,7 +110,7 @@ class Exchange:
     async def ready(self) -> None:
         """Refuse a message under a key of another message, before a response begins. Raises OtherMessage."""
         if isinstance(self._body.session, str) and self._body.session and not self._asked.results:
-            options = self._options(self._body.session, self._again or None)
+            options = self._options(kept(self._body.session), self._again or None)
             self._stream = self._service.record.stream(self._agent, self._asked.words, **options)
             await self._stream.ready()
 

@@ -17,7 +17,7 @@ from gesta.events import Event
 from gesta.perform.call_contents import plain
 from gesta.record.followers import Target
 from gesta.record.options import MessageOptions
-from gesta.serve.bodies import NewMessage, Refused, answered, caller, read, shown
+from gesta.serve.bodies import NewMessage, Refused, answered, caller, kept, read, shown
 from gesta.serve.people import found
 from gesta.serve.service import Service
 from gesta.serve.sse import EventStream, encoded, line
@@ -26,8 +26,6 @@ from gesta.views.history import history
 
 LIMIT = re.compile(r"[0-9]{1,9}")
 """Form of the query parameter `limit`."""
-UNKEPT = re.compile("[\0\ud800-\udfff]")
-"""Characters that a database keeps in no column as they are: U+0000, and half of a surrogate pair."""
 AFTER = re.compile(r"\d{1,18}(-\d{1,9})?")
 """Form of the id of an event, or of a pos (place in the record)."""
 
@@ -93,10 +91,7 @@ def named(request: Request) -> str:
 
     Raises Refused for a name with a character that a database keeps in no column.
     """
-    name: str = request.path_params["session"]
-    if (odd := UNKEPT.search(name)) is not None:
-        raise Refused(400, "BadRequest", f"The session's name holds {odd[0]!r}. Leave that character out of it.")
-    return SECRETS.text(name)
+    return SECRETS.text(kept(request.path_params["session"]))
 
 
 async def run(request: Request, service: Service) -> Response:

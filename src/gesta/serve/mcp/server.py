@@ -39,7 +39,7 @@ from gesta.events import Outcome
 from gesta.record.options import MessageOptions
 from gesta.record.record import Record
 from gesta.serve.access import ANYBODY
-from gesta.serve.bodies import Received, Refused, caller, near
+from gesta.serve.bodies import Received, Refused, caller, kept, near
 from gesta.serve.mcp.asked import Form, forms, take_in
 from gesta.serve.mcp.calls import Call, Running, new_key, session_of
 from gesta.serve.mcp.described import LONGEST, AgentTool, agent_tools
@@ -258,6 +258,7 @@ def _said(params: CallToolRequestParams) -> Said:
         if value is not None and not 0 < len(value) <= LONGEST:
             found = f"{name} has {len(value):,} characters, expected 1 to {LONGEST}."
             raise Refused(400, "BadRequest", f"{found} Leave it out, or give a shorter name.")
+    kept(said.session or "")
     return said
 
 

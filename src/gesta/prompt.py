@@ -185,7 +185,10 @@ class Prompt:
         self._hashed = 0
 
     def become(self, made: "Prompt") -> None:
-        """Take over all that another prompt of the same run holds. So everybody who has this one goes on with it."""
+        """Replace all that this prompt holds by what another prompt of the same run holds.
+
+        Each task that has this object then continues with the blocks of the other one.
+        """
         self.__dict__ |= made.__dict__
 
     def add(self, entry: Entry) -> None:

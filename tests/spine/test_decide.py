@@ -7,6 +7,7 @@ import anyio
 import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.costs import LINEAR, growth
 
 import gesta
 from gesta import address
@@ -287,3 +288,14 @@ def test_at_every_prefix_of_every_turn_the_same_move_comes_next_and_nothing_is_c
             running = any(call.last is not None for call in known.calls.values())
             if end in moves and (since == 0 or not running):
                 assert move == moves[end], f"after {entries[end - 1].kind}"
+
+
+def test_a_reply_of_many_calls_costs_with_their_number_and_not_with_its_square() -> None:
+    async def turn(number: int) -> None:
+        calls = gesta.reply(calls=[gesta.call("pay") for _ in range(number)])
+        unlimited = gesta.Policy(limits=gesta.Limits(calls=None))
+        agent = gesta.Agent("clerk", model=gesta.scripted(calls, "Paid.", stream=False), tools=[pay], policy=unlimited)
+        async with gesta.open(":memory:") as record:
+            assert (await record.run(agent, "Pay.")).reason == "answered"
+
+    assert growth(lambda number: anyio.run(turn, number), 200) < LINEAR

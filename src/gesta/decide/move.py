@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from gesta.agent import Agent
 from gesta.decide.budget import overrun
-from gesta.decide.open_call import Blocking, course, lost_tool, placeholder, resolved_early
+from gesta.decide.open_call import Blocking, course, doubted_tools, lost_tool, placeholder, resolved_early
 from gesta.decide.waiting import Waiting
 from gesta.entry import Cause
 from gesta.errors import BadArguments, ModelFault
@@ -25,6 +25,8 @@ from gesta.policy import Limits
 from gesta.state.calls import DEPTH, OpenCall
 from gesta.state.run import RunState
 from gesta.state.turn import Turn
+
+NO_TOOLS = frozenset[str]()
 
 
 class Ask(Struct, frozen=True):
@@ -244,8 +246,9 @@ def _calls(agent: Agent, state: RunState) -> Use | Wait | None:
     run, settle, waits = [], [], []
     if state.unknown:
         settle = [call for call in state.unknown.values() if resolved_early(call, state)]
+    doubted = doubted_tools(agent, state) if [*state.calls][1:] else NO_TOOLS
     for call in state.current():
-        found = course(agent, call, state)
+        found = course(agent, call, state, doubted)
         if found == "run":
             run.append(call)
         elif found == "settle":

@@ -28,10 +28,14 @@ Course = Literal["run", "settle", "close"] | Blocking
 """What to do next with a call: one of three actions, or what it waits for."""
 
 
-def course(agent: Agent, call: OpenCall, state: RunState) -> Course:
-    """Return what to do next with an open call."""
+def course(agent: Agent, call: OpenCall, state: RunState, doubted: frozenset[str]) -> Course:
+    """Return what to do next with an open call.
+
+    Args:
+        doubted: names of tools with an open call in doubt, as `doubted_tools` returns them.
+    """
     assert state.turn is not None
-    found = _alone(agent, call, state)
+    found = _alone(agent, call, state, doubted)
     if found == "child" and state.copied and call.last is not None and not call.last.child:
         return "copy"  # its tool called an agent that may have effects
     if found != "run":
@@ -45,7 +49,7 @@ def course(agent: Agent, call: OpenCall, state: RunState) -> Course:
     return "run"
 
 
-def _alone(agent: Agent, call: OpenCall, state: RunState) -> Course:
+def _alone(agent: Agent, call: OpenCall, state: RunState, doubted: frozenset[str]) -> Course:
     """Return what to do next with a call. Its turn, and whether the record is a copy, are not considered."""
     tool, last = agent.tool(call.name), call.last
     if not call.good:
@@ -72,30 +76,35 @@ def _alone(agent: Agent, call: OpenCall, state: RunState) -> Course:
         return "question"
     if said is not None:
         return "run"
-    doubted = (
-        call.repeats
+    asked = (
+        tool.approval
+        or call.repeats
         or hook == "asked"
+        or call.name in doubted
         or ((state.doubtful or state.above or state.unknown) and call.name in state.doubts())
-        or ([*state.calls] != [call.seq] and _doubt_beside(agent, call, state))
     )
-    return "approval" if tool.approval or doubted else "run"
+    return "approval" if asked else "run"
 
 
-def _doubt_beside(agent: Agent, call: OpenCall, state: RunState) -> bool:
-    """Return whether another open call of the same tool may have had an effect, and nobody knows whether it did."""
-    tool = agent.tool(call.name)
-    for each in state.calls.values():
-        if each.name != call.name or each.last is None or each.last.doubt in WAITING:
+def doubted_tools(agent: Agent, state: RunState) -> frozenset[str]:
+    """Return the names of tools with an open call that may have had an effect, if nobody knows whether it did.
+
+    Cost: looks at each open call once.
+    """
+    found: set[str] = set()
+    for call in state.calls.values():
+        if call.last is None or call.last.doubt in WAITING or call.name in found:
             continue
-        if effect_of(tool, each.last) == "pure":
+        tool = agent.tool(call.name)
+        if effect_of(tool, call.last) == "pure":
             continue
-        if each.last.verdict is not None:
-            doubtful = awaits_end(tool, each.last)
+        if call.last.verdict is not None:
+            doubtful = awaits_end(tool, call.last)
         else:
-            doubtful = each.in_doubt(state.since) and _doubt(agent, each, state) != "run"
+            doubtful = call.in_doubt(state.since) and _doubt(agent, call, state) != "run"
         if doubtful:
-            return True
-    return False
+            found.add(call.name)
+    return frozenset(found)
 
 
 def _paused(tool: Tool | None, call: OpenCall, last: Try, since: int) -> Course | None:

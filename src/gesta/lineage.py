@@ -29,7 +29,7 @@ Key = tuple[str, int]
 
 
 class Place(Struct, frozen=True):
-    """The rules by which explanations show entries of one kind: the type of their nodes, and which causes they need."""
+    """The rules by which explanations show entries of one kind: the type of their nodes, and causes they must have."""
 
     node: NodeType | None = None
     """`None` if entries of this kind are not nodes. An explanation replaces them by their causes, or omits them."""

@@ -117,7 +117,7 @@ def runs_subprocess(attempt: str) -> bool:
 
 
 def _forget_ended() -> None:
-    """Remove the subprocesses that have ended. The operating system keeps each of them until somebody asks for it."""
+    """Remove the subprocesses that have ended, and read their exit codes. Until then each of them is a zombie."""
     for attempt, started in list(_SUBPROCESSES.items()):
         _SUBPROCESSES[attempt] = left = [each for each in started if each.poll() is None]
         if not left:

@@ -341,7 +341,7 @@ def _no_return(work: ReadyCall, *, late: bool) -> Error:
 
 
 async def _told(live: LiveRun, work: ReadyCall, trial: Trial, returned: Returned, mark: Mark | None = None) -> None:
-    """Write the result of a tool's function, or a `fault` entry: it waits, or nobody knows if its effect happened.
+    """Write the result of a tool's function; or a `fault` entry, if it waits or nobody knows what became of its effect.
 
     `mark` is the attempt's `Mark`, which is kept until the result is committed.
     """

@@ -142,7 +142,9 @@ class Turn(Struct):
             self.value = content.tool_result if content.ends_turn is True else content.ends_turn
 
     def waits_below(self, asked: LastRequest | None) -> bool:
-        """Return whether the turn may be waiting for a child run: it waits for none from before its last request.
+        """Return whether the turn may be waiting for a child run.
+
+        Only child runs that were started after the run's last request count; the turn does not wait for earlier ones.
 
         Args:
             asked: the last request of the run.

@@ -43,6 +43,22 @@ def purse(on_doubt: Any = "ask") -> tuple[gesta.Tool, Paid]:
     return pay, paid
 
 
+def slow_purse() -> tuple[gesta.Tool, Paid, anyio.Event]:
+    """Return a tool that pays, the list of its payments, and an event: the first payment has begun, and never ends."""
+    paid, paying = list[int](), anyio.Event()
+
+    @gesta.tool(effect="once")
+    async def pay(cents: int) -> str:
+        """Pay."""
+        paid.append(cents)
+        if len(paid) == 1:
+            paying.set()
+            await anyio.sleep_forever()
+        return "paid"
+
+    return pay, paid, paying
+
+
 def payer(pay: gesta.Tool, name: str = "payer") -> gesta.Agent:
     def think(messages: Any, _header: Any) -> Any:
         return gesta.call("pay", cents=5) if messages[-1]["role"] != "tool" else "That is what I know."
@@ -371,16 +387,7 @@ async def test_a_step_under_another_name_needs_a_person_also_after_the_first_pay
 
 
 async def test_a_step_does_not_pay_while_a_payment_is_in_doubt_that_the_program_broke_off() -> None:
-    paid, paying = list[int](), anyio.Event()
-
-    @gesta.tool(effect="once")
-    async def pay(cents: int) -> str:
-        """Pay."""
-        paid.append(cents)
-        if len(paid) == 1:
-            paying.set()
-            await anyio.sleep_forever()
-        return "paid"
+    pay, paid, paying = slow_purse()
 
     async def program(verbs: gesta.Verbs, task: str) -> str:
         async with anyio.create_task_group() as group:
@@ -431,16 +438,7 @@ async def test_of_two_agents_that_one_tool_or_hook_calls_the_second_knows_what_t
 
 
 async def test_a_payment_that_a_tool_broke_off_is_a_doubt_for_the_agent_that_it_calls_next() -> None:
-    paid, paying = list[int](), anyio.Event()
-
-    @gesta.tool(effect="once")
-    async def pay(cents: int) -> str:
-        """Pay."""
-        paid.append(cents)
-        if len(paid) == 1:
-            paying.set()
-            await anyio.sleep_forever()
-        return "paid"
+    pay, paid, paying = slow_purse()
 
     @gesta.tool(effect="once")
     async def settle(context: gesta.Context) -> str:

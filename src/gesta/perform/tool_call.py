@@ -356,8 +356,8 @@ async def _told(live: LiveRun, work: ReadyCall, trial: Trial, returned: Returned
     if isinstance(content, FaultContent):
         live.write(content, trial.seq)
         return
-    again = work.call.children.keys() - children.taken
-    if children.at_work or again:  # it did not wait for them, or did not call them again
+    before = work.call.children  # of earlier attempts
+    if children.at_work or (before and before.keys() - children.taken):  # it left them, or did not call them again
         children.doubts.update(await live.host.call_off(live, child_name(work.call)))
     content = msgspec.structs.replace(content, doubts=sorted(children.doubts) or None)
     live.write(content, trial.seq, *children.ends)

@@ -3,7 +3,8 @@
 A hidden parameter is not in the schema: it receives the tool's `Context`, as in `context: Context[Shop]`. Then `Shop`
 is the type of the deps, the objects that a program passes to its tools. msgspec reads standard types, dataclasses,
 TypedDicts and structs. pydantic models supply their own schema; pydantic is not imported here. If a parameter cannot be
-described to a model, no tool is made. The error says what to write.
+described to a model, no tool is made. The error says what to write. The signatures of other functions that a program
+hands over, such as hooks, are checked here too.
 """
 
 import functools

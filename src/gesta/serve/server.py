@@ -57,7 +57,7 @@ class Server(uvicorn.Server):
         self.should_exit = True
 
     async def shutdown(self, sockets: list[socket] | None = None) -> None:
-        """Stop to listen, let running requests end, and close all connections.
+        """Stop listening, let running requests end, and close all connections.
 
         uvicorn closes the idle connections that it knows. A connection that it has accepted, but does not know yet,
         would stay open, and hold the server up until its time to end is over.
@@ -84,10 +84,12 @@ class Server(uvicorn.Server):
             await anyio.lowlevel.checkpoint()
 
     async def _close_late(self) -> None:
+        """Close connections that became idle or known after the server began to end, until this task is cancelled."""
         while True:
             await anyio.sleep(LATE_S)
             for connection in list(self.server_state.connections):
-                connection.shutdown()
+                if not connection.transport.is_closing():
+                    connection.shutdown()
 
 
 async def serve(app: Starlette, service: Drains, listens: socket, *, ready: Callable[[str], None]) -> None:

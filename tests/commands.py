@@ -25,7 +25,7 @@ def every_command() -> Any:
 
 
 def gesta_command(*words: str, input: str | bytes | None = None) -> Result:
-    """Run a command in the current folder, as `gesta_command("runs", "--json")`; what is no exit is raised."""
+    """Run a command in the current folder, as `gesta_command("runs", "--json")`; what is not an exit is raised."""
     runner, code = CliRunner(), 0
     with runner.isolation(input=input) as streams:
         try:

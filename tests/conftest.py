@@ -192,5 +192,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         if skipped:
             terminalreporter.section(why, sep="!", red=True, bold=True)
             terminalreporter.write_line(
-                f"{why}: {skipped} SKIPPED for want of it, because {folder} is no folder. {hint}", red=True, bold=True
+                f"{why}: {skipped} SKIPPED for want of it, because {folder} is not a folder. {hint}",
+                red=True,
+                bold=True,
             )

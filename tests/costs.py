@@ -29,4 +29,4 @@ def growth(work: Callable[[int], object], size: int) -> float:
 
 
 LINEAR = 8
-"""A growth that is below it is no square."""
+"""A growth that is below it is not a square."""

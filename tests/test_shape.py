@@ -96,7 +96,7 @@ EDGES_IN_RIBS = {
     "compat.langroid.home": ("address",),
     "compat.agent_catalog.spans": ("address",),
 }  # rib file -> edges that it may import; see docs/decisions
-EXTRA = {  # files that name `extra`, and why that is no reader of a member of it
+EXTRA = {  # files that name `extra`, and why that is not a reader of a member of it
     "codec.upcasts": "entries of format 1, which version 0.1.0 wrote",
     "views.stats": "as above, in rows",
     "compare.differences": "it is left out",
@@ -413,4 +413,4 @@ def test_each_part_of_which_the_time_is_measured_is_a_function_that_there_is() -
         if isinstance(node, FUNCTIONS)
     }
     missing = [each for each in PARTS if each not in found and not each.startswith("BaseEventLoop.")]
-    assert not missing, f"benchmarks/where.py:1: found {missing}, which are no functions of Gesta; the budget is 0"
+    assert not missing, f"benchmarks/where.py:1: found {missing}, which are not functions of Gesta; the budget is 0"

@@ -388,7 +388,7 @@ class ModelFault(GestaError):
 
 
 class InDoubt(GestaError):
-    """A tool raises this if it cannot say whether its effect happened. The call is not run again by itself."""
+    """A tool raises this if it cannot say whether its effect happened. Gesta does not repeat the call automatically."""
 
     by_name = False
 

@@ -100,7 +100,7 @@ class CallHooks(Struct, frozen=True):
 
     def __call__(self, calling: Calling, context: Context[Any]) -> None:
         """Raise AgentError, because each of the hooks is asked, and not this object."""
-        raise AgentError("CallHooks is no hook: each of its hooks is asked.")
+        raise AgentError("CallHooks is not a hook: each of its hooks is asked.")
 
 
 class Hooks(Struct, frozen=True, kw_only=True):

@@ -97,7 +97,7 @@ def attached(path: str | os.PathLike[str]) -> Part:
         found = next((type_ for begin, type_ in BEGINNINGS if begin.match(data)), media_type)
         media_type = found or ("text/plain" if _is_text(data) else None)
     if media_type is None:
-        said = f"The name {file.name!r} does not say what the file is, and its bytes are no image, PDF or text."
+        said = f"The name {file.name!r} does not say what the file is, and its bytes are not an image, PDF or text."
         raise AgentError(f"{said} Write gesta.kinds.Part(type='file', data=..., media_type=...).")
     form: Literal["image", "file"] = "image" if media_type.startswith("image/") else "file"
     return Part(type=form, data=data, media_type=media_type, name=file.name)

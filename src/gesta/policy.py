@@ -38,7 +38,7 @@ class Spelled(msgspec.StructMeta):
     if not TYPE_CHECKING:  # checkers read the fields themselves
 
         def __call__(self, *args: Any, **kwargs: Any) -> Any:
-            """Return a new instance. Raises TypeError for a keyword that is no field."""
+            """Return a new instance. Raises TypeError for a keyword that is not a field."""
             fields = self.__struct_fields__
             for name in kwargs:
                 if name not in fields:

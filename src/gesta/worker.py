@@ -301,7 +301,7 @@ class Worker:
 
 
 def file_of(record: Record) -> FileId | None:
-    """Return what tells the file of a record from every other file; `None` if the record is no file, or it is gone."""
+    """Return what tells the file of a record from every other file; `None` if it is not a file, or is gone."""
     try:
         found = Path(record.info.address).stat()
     except OSError:

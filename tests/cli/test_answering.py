@@ -203,7 +203,7 @@ def test_a_call_that_a_person_gives_a_result_does_not_run(gesta: Gesta):
     [
         (["--args", "x"], "error: --args is 'x', expected JSON ("),
         (["--args", "[1]"], "error: --args is a JSON list, expected an object such as '{\"amount\": 5}'.\n"),
-        (["--args", '{"amount": NaN}'], ", expected JSON (NaN is no number in JSON)."),
+        (["--args", '{"amount": NaN}'], ", expected JSON (NaN is not a number in JSON)."),
         (["--args", "{}", "--result", "1"], "error: --args and --result do not go together: "),
         (["--deny", "--args", "{}"], "error: --deny and --args do not go together: "),
     ],

@@ -180,8 +180,8 @@ def test_a_token_made_elsewhere_comes_in_a_file(shop: Path, gesta: Gesta, run_id
 @pytest.mark.parametrize(
     ("key", "words", "said"),
     [
-        ("zz", [], "GESTA_APPROVAL_KEY is no key: expected hexadecimal digits, at least 32 of them"),
-        ("00", [], "GESTA_APPROVAL_KEY is no key: expected hexadecimal digits, at least 32 of them; python -c "),
+        ("zz", [], "GESTA_APPROVAL_KEY is not a key: expected hexadecimal digits, at least 32 of them"),
+        ("00", [], "GESTA_APPROVAL_KEY is not a key: expected hexadecimal digits, at least 32 of them; python -c "),
         (
             "",
             ["--token-file", "none"],

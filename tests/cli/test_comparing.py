@@ -257,7 +257,7 @@ def test_what_is_no_json_is_compared_as_text_and_told_as_json(
     assert "NaN → NaN" not in gesta("diff", "eve", "bob").stdout
 
     def no_number(name: str) -> None:
-        raise AssertionError(f"{name} is no JSON")
+        raise AssertionError(f"{name} is not JSON")
 
     told = gesta("diff", "eve", "bob", "--json").stdout
     assert json.loads(told, parse_constant=no_number)
@@ -327,7 +327,7 @@ def test_a_case_fails_where_the_answer_drifts_and_moves_along_when_that_is_accep
     (there / "shop.py").write_text(SHOP)
     assert run(there, found=True)[0] == 0
     (there / "shop.py").write_text(SHOP.replace('"""Pay."""', '"""Pay now."""'))
-    assert run(there)[0] == 0, "how the model is asked is no drift"
+    assert run(there)[0] == 0, "how the model is asked is not a drift"
     (there / "shop.py").write_text(SHOP.replace('"euros": 20', '"euros": 21'))
     code, said = run(there)
     assert code == 1

@@ -285,7 +285,7 @@ def test_sql_that_is_wrong_or_would_write_is_refused(gesta: Gesta, query: str, s
     [
         (
             ["--stands", "Waiting"],
-            "--stands 'Waiting' is no state of a session. Did you mean 'waiting'? States: waiting,",
+            "--stands 'Waiting' is not a state of a session. Did you mean 'waiting'? States: waiting,",
         ),
         (["--cost", "nan"], "An option is nan, expected a finite number."),
         (["--limit", "99999999999999999999"], "99999999999999999999 is too large a number, expected at most "),

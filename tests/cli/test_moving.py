@@ -181,7 +181,7 @@ def test_what_is_no_head_is_said(gesta: Gesta):
     assert (done.exit_code, "no file of heads: embedded null byte" in done.stderr) == (2, True)
     Path("heads.txt").write_text("a\n")
     done = gesta("verify", "--head", "heads.txt")
-    assert "--head heads.txt: line 1 is no head. A head is RUN.SEQ:DIGEST, as --keep writes." in done.stderr
+    assert "--head heads.txt: line 1 is not a head. A head is RUN.SEQ:DIGEST, as --keep writes." in done.stderr
     assert (
         "--keep no/such: No such file or directory. Name a file that you may write."
         in gesta("verify", "--keep", "no/such").stderr

@@ -79,7 +79,7 @@ def test_what_is_not_found_is_said(filled: Gesta):
     [
         (["!!"], "error: No word to look for in '!!'. Words are letters and digits: gesta find refund\n"),
         (["x", "--kinds", "request"], "error: Nothing is looked for in 'request' entries."),
-        (["x", "--since", "soon"], "error: --since 'soon' is no time. Write an age (90m, 12h, 30d, 4w) or a day"),
+        (["x", "--since", "soon"], "error: --since 'soon' is not a time. Write an age (90m, 12h, 30d, 4w) or a day"),
         (["x", "--run", "nobody"], "error: No run or session 'nobody' in this record."),
     ],
 )
@@ -177,7 +177,7 @@ def test_a_copy_makes_no_call_with_effects_until_it_is_adopted(filled: Gesta, ru
     assert (done.exit_code, done.stdout) == (0, "adopted by ann: 1 turn may go on\n")
     again = filled("adopt", "--record", "copy.gesta", "--json", "--yes")
     assert json.loads(again.stdout) == {"adopted": False, "runs": []}
-    assert "This record is no copy that waits to be adopted." in again.stderr
+    assert "This record is not a copy that waits to be adopted." in again.stderr
     assert filled("resume", "pay", "agent.py:desk", "--record", "copy.gesta").exit_code == 0
 
 

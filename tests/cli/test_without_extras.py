@@ -94,6 +94,6 @@ for args in ("{{'city': 'Rome',}}", "no object"):
     assert done.stdout.splitlines() == [
         '{"city": "Rome"}',
         '{"city": "Rome"}',
-        "MissingExtra Reading arguments that are no JSON needs 'json-repair', which is not installed: pip install 'gesta[repair]'",
+        "MissingExtra Reading arguments that are not JSON needs 'json-repair', which is not installed: pip install 'gesta[repair]'",
         "ValueError args must be a JSON object, found no object",
     ], done.stderr

@@ -28,7 +28,7 @@ from gesta.errors import LeaseLost
 
 
 class Panic(BaseException):
-    "What a library that is no Python may raise."
+    "What a library that is not Python may raise."
 
 
 async def bad(verbs, _text):

@@ -12,7 +12,14 @@ EFFECTS = ["`pure`", "`idempotent`", "`once`", "`transactional`", "agent as a to
 NOTES = notes_of(PAGE)
 FAULTS = (
     *("`kill -9` before", "`kill -9` between", "loss of power", "`SIGSTOP`", "another host", "two versions"),
-    *("`timeout_s`", "stops waiting", "a person cancels", "leaves a doubt", "any other exception", "no `Exception`"),
+    *(
+        "`timeout_s`",
+        "stops waiting",
+        "a person cancels",
+        "leaves a doubt",
+        "any other exception",
+        "not an `Exception`",
+    ),
     *("`context.popen`", "a thread", "same call again", "same message", "another message", "a listener", "another run"),
     *(
         "a full disk",

@@ -205,8 +205,8 @@ def test_arrays_have_a_limit() -> None:
 @pytest.mark.parametrize(
     ("content", "reason"),
     [
-        (({"type": "text", "text": "Hi"},), "messages[0].content: tuple is no JSON value"),
-        (b"Hi", "messages[0].content: bytes is no JSON value"),
+        (({"type": "text", "text": "Hi"},), "messages[0].content: tuple is not JSON value"),
+        (b"Hi", "messages[0].content: bytes is not JSON value"),
         ("\ud83d", "messages[0].content: lone surrogate in a string"),
         ([{"type": "text", "text": "Hi", "x": float("inf")}], "messages[0].content[0].x: number must be finite"),
         ([{"type": "text", "text": "Hi", 1: 2}], "messages[0].content[0]: keys must be strings"),

@@ -263,7 +263,7 @@ async def test_what_failed_to_be_summed_up_is_not_summed_up_later() -> None:
     async with open_record(":memory:") as record:
         entries = await talk(record, desk(Chat(*script(8)), results_over=None, by=by), 8)
     assert [each.summary for each in compactions(entries)][:2] == [LEFT_OUT, "SUM"]
-    assert LEFT_OUT not in asked[1], "it is no summary"
+    assert LEFT_OUT not in asked[1], "it is not a summary"
 
 
 async def test_a_summary_that_came_leaves_nothing_to_call_off_and_one_that_waits_does() -> None:

@@ -98,7 +98,7 @@ async def test_the_tool_of_the_answer_is_called_alone() -> None:
 @pytest.mark.parametrize(
     ("wrong", "told"),
     [
-        ("Rome!", "The answer is no JSON"),
+        ("Rome!", "The answer is not JSON"),
         ('{"city": "Rome"}', "degrees"),
         ('{"city": "Rome", "degrees": "hot"}', "Expected `int`, got `str` - at `$.degrees`"),
         ("[1]", "Expected `object`, got `array`"),
@@ -118,7 +118,7 @@ async def test_after_so_many_corrections_the_turn_fails_and_says_why() -> None:
     assert (outcome.reason, outcome.given, outcome.requests) == ("failed", None, 3)
     assert outcome.error is not None
     assert outcome.error.type == "BadAnswer"
-    assert "no JSON" in outcome.error.message
+    assert "not JSON" in outcome.error.message
     outcome, _ = await played(desk("a", ROME, policy=gesta.Policy(retry=gesta.Retry(corrections=0))))
     assert outcome.reason == "failed"
 
@@ -184,7 +184,7 @@ def test_what_is_no_type_is_refused_in_words(output: Any) -> None:
 
 @pytest.mark.parametrize("output", [object.__init__, list["Nowhere"], dict[int, complex]])  # type: ignore[name-defined]  # noqa: F821
 def test_a_type_that_no_model_can_be_told_is_refused_by_the_name_that_its_user_knows(output: Any) -> None:
-    with pytest.raises(BadTool, match=r"^output=.* is no type for an answer \(") as told:
+    with pytest.raises(BadTool, match=r"^output=.* is not a type for an answer \(") as told:
         desk(ROME, output=output)
     assert "dataclass" in str(told.value)
     assert "Tool" not in str(told.value)
@@ -200,13 +200,13 @@ class Voucher(TypedDict):
 
 
 def test_types_that_json_cannot_tell_apart_are_refused_with_what_to_write() -> None:
-    with pytest.raises(BadTool, match=r"^output=.* is no type for an answer .* Struct with a tag"):
+    with pytest.raises(BadTool, match=r"^output=.* is not a type for an answer .* Struct with a tag"):
         desk(ROME, output=Refund | Voucher)
 
     def pay(how: Refund | Voucher) -> str:
         return ""
 
-    with pytest.raises(BadTool, match=r"^Tool 'pay': 'how' is no type for JSON .* Struct with a tag"):
+    with pytest.raises(BadTool, match=r"^Tool 'pay': 'how' is not a type for JSON .* Struct with a tag"):
         gesta.tool(pay)
 
 

@@ -658,7 +658,7 @@ async def _twice(record: Record, agent: gesta.Agent) -> None:
 
 
 class PanicError(BaseException):
-    """What a library that is no Python may raise."""
+    """What a library that is not Python may raise."""
 
 
 async def _panic() -> None:

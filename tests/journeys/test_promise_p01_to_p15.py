@@ -215,7 +215,7 @@ async def test_a_payment_whose_program_stopped_waiting_is_not_made_again_while_i
     assert (slow.begun, len(slow.paid)) == (1, 1)
 
 
-# ------------------------------------------------------------------ P8: waiting for a thread is no time of the tool
+# ------------------------------------------------------------------ P8: waiting for a thread is not a time of the tool
 
 
 async def test_a_call_that_waits_for_a_thread_has_not_begun() -> None:

@@ -29,7 +29,7 @@ PAYER = gesta.Agent("payer", gesta.function(think), tools=[pay])
 
 
 async def holds(record: Record, run: str, agent: gesta.Agent) -> None:
-    """A case of a run is no drift, and what the unchanged code does today is the case."""
+    """A case of a run is not a drift, and what the unchanged code does today is the case."""
     case = Case(Head(run=run, agent="desk.py:agent"), await taken(record, run))
     assert await check(case, agent) == []
     assert written(await accepted(case, agent)) == written(case)

@@ -454,7 +454,7 @@ async def test_waiting_for_people_costs_an_agent_as_tool_no_attempts() -> None:
     for cut in range(before + 1, len(tape.tape)):
         other = Record(await again(tape.tape[:cut]), address.bind)
         ended = await other.resume(outcome.run, agent)
-        if ended.reason == "waiting":  # the letter is no part of the tape
+        if ended.reason == "waiting":  # the letter is not a part of the tape
             await approve(other, ended.waiting[0].run or "")
             ended = await other.resume(outcome.run, agent)
         assert ended.answer == "all paid", cut

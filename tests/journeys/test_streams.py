@@ -14,7 +14,7 @@ from gesta.record.stream import Stream
 
 
 class PanicError(BaseException):
-    """What a library that is no Python may raise."""
+    """What a library that is not Python may raise."""
 
 
 ENDED = gesta.Outcome(run="r", session="s", turn=1, reason="answered", answer="fine")
@@ -23,7 +23,7 @@ ENDED = gesta.Outcome(run="r", session="s", turn=1, reason="answered", answer="f
 def streamed(
     record: gesta.Record, work: Callable[[Listener], Awaitable[gesta.Outcome]], *, stops: bool = False, run: str = "r"
 ) -> Stream:
-    """Make a stream of work that is no turn, but tells words as one does."""
+    """Make a stream of work that is not a turn, but tells words as one does."""
     words = record.turns.broadcast(run)
 
     async def follow() -> Follower:

@@ -28,7 +28,7 @@ from gesta.worker import Failed, Worker
 
 
 class PanicError(BaseException):
-    """What a library that is no Python may raise."""
+    """What a library that is not Python may raise."""
 
 
 FAILURES: list[Callable[[], BaseException]] = [
@@ -275,7 +275,7 @@ class Left(Record):
         self, run: str, agent: gesta.Agent[Any], *, listener: Any = None, by: str | None = "resume", **options: Any
     ) -> gesta.Outcome[Any]:
         """Return an outcome that waits for the next of `ends`."""
-        assert by is None, "a worker is no person"
+        assert by is None, "a worker is not a person"
         del agent, listener, options
         what = (Waiting(cast("Any", self.ends.pop(0)), None, "turn"),)
         return gesta.Outcome(run=run, session="s", turn=1, reason="waiting", waiting=what)

@@ -257,7 +257,9 @@ class Host:
     def encode(self, message: Message) -> bytes:
         """Count it, and hold it to what a formatter promises."""
         self.encoded.append(message)
-        self.wrong += [f"arguments of {call.id} are no object" for call in message.calls if type(call.args) is not dict]
+        self.wrong += [
+            f"arguments of {call.id} are not an object" for call in message.calls if type(call.args) is not dict
+        ]
         made: bytes = self._dialect.encode(message)
         return made
 

@@ -200,7 +200,7 @@ async def test_a_changed_byte_in_what_describes_the_tables_is_refused_at_opening
         db.execute("PRAGMA writable_schema = ON")
         db.execute("UPDATE sqlite_master SET sql = CAST(sql || x'202d2dff' AS TEXT) WHERE type = 'view'")
         db.commit()
-    with pytest.raises(BrokenRecord, match=r"what describes its tables is no text\. Nothing was changed"):
+    with pytest.raises(BrokenRecord, match=r"what describes its tables is not text\. Nothing was changed"):
         await flaws(path)
 
 

@@ -310,7 +310,7 @@ async def test_a_file_that_names_no_session_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "a.log"
     path.write_text('{"identifier": "1", "catalog_version": {}}\n')
     async with open_record(":memory:") as record:
-        with pytest.raises(BadImport, match=r"line 1 is no log record: it has no span\.session"):
+        with pytest.raises(BadImport, match=r"line 1 is not a log record: it has no span\.session"):
             await import_file(record, path)
 
 

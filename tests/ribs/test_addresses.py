@@ -1,4 +1,4 @@
-"""A record is found by its path, whether that is text or a `pathlib.Path`; what is no address says what one is."""
+"""A record is found by its path, whether that is text or a `pathlib.Path`; what is not an address says what one is."""
 
 import math
 from pathlib import Path

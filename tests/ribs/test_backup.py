@@ -115,9 +115,9 @@ def test_a_name_that_is_no_utf_8_is_the_name_of_no_record(tmp_path: Path):
     address = str(tmp_path / "record.gesta")
     drive(inline_store(address, durability="normal").close())
     odd = os.fsdecode(b"copy\xff.gesta")
-    with pytest.raises(BadAddress, match="is no name of a file"):
+    with pytest.raises(BadAddress, match="is not a name of a file"):
         backup(address, str(tmp_path / odd))
-    with pytest.raises(BadAddress, match="is no name of a file"):
+    with pytest.raises(BadAddress, match="is not a name of a file"):
         inline_store(str(tmp_path / odd), durability="normal")
     assert names(tmp_path) == ["record.gesta"]
 

@@ -415,7 +415,7 @@ async def test_a_record_that_was_changed_is_not_exported(tmp_path: Path, change:
         (b"{}", "a JSON object with no members"),
         (b'[{"a": 1, "b": 2}]', "a JSON list of objects with the members 'a', 'b'"),
         (b'{"a": 1}\n{"b": 1}', "a JSON object with the members 'a'"),
-        (b'{"a": {"b": [1, 2', "begins like JSON, but .*a is no JSON"),
+        (b'{"a": {"b": [1, 2', "begins like JSON, but .*a is not JSON"),
         (b'{"a" 1}', "where a member was due"),
         (b'{"a": 1 "b": 2}', "where ',' or '}' was due"),
         (b"[" * 200_000, "JSON list, not of objects"),

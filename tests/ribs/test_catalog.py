@@ -177,11 +177,11 @@ def test_the_best_is_first_and_annotations_and_kinds_narrow_it_down(folder: Path
 @pytest.mark.parametrize(
     ("name", "text", "said"),
     [
-        ("bad_py", "def (", "bad.py:1: it is no Python: "),
+        ("bad_py", "def (", "bad.py:1: it is not Python: "),
         ("bad_py", "import gesta\nANNOTATIONS = {'a': 5}\n@gesta.tool\ndef a() -> str: ...\n", "bad.py:4: annotations are a table"),
         ("more_py", "import gesta\n@gesta.tool\ndef refund() -> str: ...\n", "more.py:3: tool 'refund' is also in desk.py:8."),
         ("bad_prompt", "You are", "bad.prompt.md:1: a prompt begins with TOML between two lines +++."),
-        ("bad_prompt", "+++\nname =\n+++\n", "bad.prompt.md:2: its head is no TOML: "),
+        ("bad_prompt", "+++\nname =\n+++\n", "bad.prompt.md:2: its head is not TOML: "),
         ("bad_prompt", "+++\ntitle = 'x'\n+++\n", "bad.prompt.md:2: its head has 'title', expected name, description,"),
         ("bad_prompt", "+++\nname = 5\n+++\n", "bad.prompt.md:2: `name` and `description` are texts."),
         ("bad_prompt", "+++\ntools = 'x'\n+++\n", "bad.prompt.md:2: `tools` is a list of names."),

@@ -63,7 +63,7 @@ class Reading:
             value = json.loads(self.data)
             return Reply(text=value["text"] + "", native=value["native"])
         except (ValueError, TypeError, LookupError, RecursionError) as error:
-            raise ModelFault("bad-reply", f"It is no reply: {error}") from error
+            raise ModelFault("bad-reply", f"It is not a reply: {error}") from error
 
 
 class Lines:
@@ -154,7 +154,7 @@ class Trusting(Reading):
         try:
             value = json.loads(self.data)
         except (ValueError, RecursionError) as error:
-            raise ModelFault("bad-reply", "It is no JSON.") from error
+            raise ModelFault("bad-reply", "It is not JSON.") from error
         return Reply(text=value["text"])
 
 
@@ -173,7 +173,7 @@ MODELS: list[tuple[Callable[[], Any], str, str]] = [
     (Restless, "an_envelope_is_the_same_for_the_same_header", "two envelopes of one header differ"),
     (Changing, "an_envelope_is_the_same_for_the_same_header", "the header was changed"),
     (Restless, "requests_of_a_conversation_extend_each_other", "no prompt cache finds it"),
-    (Lax, "any_message_gives_a_body_of_strict_json", "the body of assistant is no JSON (NaN is no JSON)"),
+    (Lax, "any_message_gives_a_body_of_strict_json", "the body of assistant is not JSON (NaN is not JSON)"),
     (Sharing, "what_another_model_wants_back_is_not_sent", "native items of another model are in the body"),
     (parsing(Tuples), "what_it_wants_back_can_be_sent", "not the same after a way through JSON"),
     (parsing(Pieces), "a_reply_is_the_same_however_its_bytes_are_cut", "depends on how its bytes were cut"),
@@ -403,7 +403,7 @@ IMPORTERS: list[tuple[Any, str, str]] = [
     (
         Tickets(every(lambda one, _: set_digest(one, "7"))),
         "a_conversation_has_a_name_an_agent_and_a_digest",
-        "no SHA-256",
+        "not a SHA-256",
     ),
     (
         Tickets(every(lambda one, _: set_digest(one, digest_json(uuid.uuid4().hex)))),

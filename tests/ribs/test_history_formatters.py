@@ -718,7 +718,7 @@ def test_arguments_that_are_no_object_are_kept_as_they_were() -> None:
         made_by = ReActHistoryFormatter()
         call = made_by.write(log, ChatMessage(role="assistant", action="look", args="[1"))[-1].content
         assert isinstance(call, ToolCallContent) and call.status == "error" and call.tool_args == {}
-        assert call.meta == {"raw_args": "[1", "error": "The arguments of 'look' are no JSON object."}
+        assert call.meta == {"raw_args": "[1", "error": "The arguments of 'look' are not a JSON object."}
         (said,) = made_by.write(log, ChatMessage(role="assistant", content="hm"))
         assert isinstance(said.content, ChatCompletionContent) and said.content.output == "hm"
         (told,) = made_by.write(log, ChatMessage(role="user", content="see", files=[Part(type="file", blob="b"), "f"]))

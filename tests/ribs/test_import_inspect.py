@@ -326,7 +326,7 @@ async def test_one_step_after_the_other_in_older_logs(record: Record, tmp_path: 
 
 
 async def test_what_another_model_was_asked_is_written_once(record: Record, tmp_path: Path) -> None:
-    """A tool asks a model of its own, with all that was said to it before: that is no completion, and does not grow."""
+    """A tool asks a model of its own, with all that was said to it before: that is not a completion, and does not grow."""
     words = [{"role": "user", "id": f"i{number}", "content": f"inner {number}"} for number in range(4)]
     inner = [event("model", 4 + number, input=words[: number + 1], model="m-2") for number in range(4)]
     events = [*EVENTS[:5], *inner, *EVENTS[5:]]
@@ -657,7 +657,7 @@ async def test_archives_that_cannot_be_read_say_why(record: Record, tmp_path: Pa
         (good[:-30], "its packing is damaged or cut off: File is not a zip file"),
         (good[:40] + bytes(40) + good[80:], "its packing is damaged or cut off"),
         (forged(good, 24, LARGEST + 1, 4), f"its member '{START}', with .*, has more than {LARGEST:,} characters"),
-        (forged(good, 24, 10, 4), "is no JSON|Bad CRC-32"),
+        (forged(good, 24, 10, 4), "is not JSON|Bad CRC-32"),
         (forged(good, 20, 10_000_000, 4), "its members overlap"),
         (forged(good, 10, 93, 2), f"its member '{START}' is packed with zstd, method 93. Only stored and deflated"),
         (forged(good, 10, 77, 2), "is packed with unknown, method 77"),
@@ -669,12 +669,12 @@ async def test_archives_that_cannot_be_read_say_why(record: Record, tmp_path: Pa
         with pytest.raises(BadImport, match=why):
             await import_file(record, tmp_path / "bad.eval")
     for name, value, why in (
-        (START, "{", "_journal/start.json is no JSON"),
+        (START, "{", "_journal/start.json is not JSON"),
         (START, "{} {}", "'{' follows the end of '_journal/start.json'"),
         (START, {"eval": 1}, "expected an evaluation log with 'eval'"),
         (HEADER, [], "expected an evaluation log with 'eval'"),
         ("samples/x.json", [1], "expected a sample, found list at samples/x.json"),
-        ("samples/../../x.json", "no", "x.json is no JSON"),
+        ("samples/../../x.json", "no", "x.json is not JSON"),
     ):
         path = archive(tmp_path / "bad.eval", {**({START: {"eval": SPEC}} if name != HEADER else {}), name: value})
         with pytest.raises(BadImport, match=why):
@@ -920,7 +920,7 @@ async def test_no_text_of_the_corpus_is_lost(corpus: Path) -> None:
 
 
 def values(value: Any) -> Iterator[Any]:
-    """All values in a value that are no containers."""
+    """All values in a value that are not containers."""
     if isinstance(value, dict | list):
         for each in value.values() if isinstance(value, dict) else value:
             yield from values(each)
@@ -948,4 +948,4 @@ async def test_every_usage_and_image_of_the_corpus_is_in_its_place(corpus: Path)
 
 
 GRADED = {"T13-31-45": 364, "T13-32-37": 376}
-"""Tokens of calls of a grader, which are no completions of the agent, by what is in the name of the file."""
+"""Tokens of calls of a grader, which are not completions of the agent, by what is in the name of the file."""

@@ -422,7 +422,7 @@ async def test_words_of_the_program_stay_in_the_turn_and_a_person_opens_another(
     assert oddities == {"unanswered-turn": 1, "unknown-member": 1}
     (words,) = contents(entries, SystemContent)
     assert words.source == ["mini-swe-agent"]
-    assert words.extra == {"interrupt_type": "FormatError", "from": "x"}, "a member of the file is no source"
+    assert words.extra == {"interrupt_type": "FormatError", "from": "x"}, "a member of the file is not a source"
     assert [one["role"] for one in history(entries)] == ["user", "assistant", "user", "assistant", "tool", "user"]
     assert contents(entries, AssistantContent) == []
 

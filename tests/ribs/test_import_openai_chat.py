@@ -83,7 +83,7 @@ def read(text: str) -> Any:
 
 
 def refused(history: Sequence[Message]) -> list[str]:
-    """What a provider would say against this history; that there is none yet is no fault of it."""
+    """What a provider would say against this history; that there is none yet is not a fault of it."""
     asked = gesta.scripted("x")
     return [found for found in history_violations([json.loads(asked.encode(one)) for one in history]) if found != EMPTY]
 

@@ -343,9 +343,9 @@ async def test_explain_says_which_entry_it_does_not_find() -> None:
                 match=f"No entry 99 in run {outcome.run}. Its entries are 1 to 7; `gesta log` shows them.",
             ):
                 await record.explain(wrong)
-        with pytest.raises(gesta.GestaError, match="'seven' is no id of an entry"):
+        with pytest.raises(gesta.GestaError, match="'seven' is not an id of an entry"):
             await record.explain("seven")
-        with pytest.raises(gesta.GestaError, match="A value of type Outcome is no entry"):
+        with pytest.raises(gesta.GestaError, match="A value of type Outcome is not an entry"):
             await record.explain(outcome)  # type: ignore[arg-type]
         with pytest.raises(NoRun, match="No run or session 'nobody'"):
             await record.explain("nobody.1")

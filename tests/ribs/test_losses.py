@@ -75,7 +75,7 @@ ROWS: dict[str, tuple[list[Any], dict[str, int]]] = {
     "an odd id": ([SAID, call(tool_call_id="c 1"), SEEN], {"call-id": 1}),
     "an id that comes twice": ([SAID, call(), SEEN, SAID, call(), seen(7)], {"call-id": 1}),
     "a name that none takes": ([SAID, call(tool_name="a b"), SEEN], {"tool-name": 1}),
-    "arguments that are no object": ([SAID, call(meta={"raw_args": "["}), SEEN], {"arguments": 1}),
+    "arguments that are not an object": ([SAID, call(meta={"raw_args": "["}), SEEN], {"arguments": 1}),
     "a call without a result": ([SAID, call()], {"unanswered": 1}),
     "a late result": ([SAID, call(), SEEN, ToolResultContent(call=4, tool_result="x", outcome="late")], {"late": 1}),
     "a file that is not there": ([UserContent(value="see", parts=[Part(type="file", blob="b")])], {"file": 1}),

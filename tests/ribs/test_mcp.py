@@ -329,11 +329,11 @@ async def test_two_tools_of_one_name_are_refused_before_anything_is_written(tmp_
 @pytest.mark.parametrize(
     ("tool", "said"),
     [
-        ({"name": ""}, "its name is no text"),
+        ({"name": ""}, "its name is not a text"),
         ({"name": "a", "inputSchema": {"type": "string"}}, "not that of an object"),
-        ({"name": "a", "inputSchema": {"properties": []}}, "no schemas"),
-        ({"name": "a", "inputSchema": {"properties": {"b": 1}}}, "no schemas"),
-        ({"name": "a", "inputSchema": {"required": [1]}}, "no names"),
+        ({"name": "a", "inputSchema": {"properties": []}}, "not schemas"),
+        ({"name": "a", "inputSchema": {"properties": {"b": 1}}}, "not schemas"),
+        ({"name": "a", "inputSchema": {"required": [1]}}, "not names"),
         ({"name": "a", "inputSchema": {}, "execution": {"taskSupport": "required"}}, "only be called as a task"),
         ({"name": "a", "inputSchema": {"properties": {"b": {"$ref": "http://x/y"}}}}, "another document"),
         ({"name": "a", "inputSchema": {"description": "x" * 200_000}}, "more than"),

@@ -66,7 +66,7 @@ async def test_a_server_that_writes_rubbish_is_understood_and_named_once(
     assert [each.tool_result for each in results] == ["twice: first", "shop://8:\neight"]
     said = [each.getMessage() for each in caplog.records if each.name == "gesta" and each.levelno == logging.WARNING]
     assert len(said) == 1, said
-    assert "writes lines that are no messages" in said[0]
+    assert "writes lines that are not messages" in said[0]
     assert not [each for each in caplog.records if each.exc_info]
     assert "Traceback" not in capfd.readouterr().err
 
@@ -189,7 +189,7 @@ async def test_an_event_of_http_that_is_no_answer_leaves_a_doubt(
             assert "was lost in the middle of 'pay'" in fault.error.message
     said = [each.getMessage() for each in caplog.records if each.levelno >= logging.WARNING]
     assert len(said) == 1, said
-    assert "writes lines that are no messages" in said[0]
+    assert "writes lines that are not messages" in said[0]
 
 
 @pytest.mark.parametrize("transport", ["stdio", "http"])

@@ -16,7 +16,7 @@ KEY = "s3cret-s3cret"
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The current folder, with a file that is no program."""
+    """The current folder, with a file that is not a program."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "plain").touch()
 
@@ -39,7 +39,7 @@ def agent(tools: Any) -> gesta.Agent:
         ({"mcpServers": {"one": {"K": KEY}, "two": {}}}, "Make one source for each of its servers: one, two."),
         ({"uvx": KEY}, "Write its command or its URL."),
         (["uvx", "--token", KEY, 5], "The MCP server is of type list, expected a command"),
-        (f"uvx 'x --token {KEY}", '"uvx \'x --token ***", which is no command: No closing quotation.'),
+        (f"uvx 'x --token {KEY}", '"uvx \'x --token ***", which is not a command: No closing quotation.'),
     ],
 )
 def test_what_is_no_server_is_said_with_what_to_write(server: Any, said: str) -> None:

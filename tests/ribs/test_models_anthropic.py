@@ -759,7 +759,7 @@ def test_what_is_wanted_back_of_pieces_is_what_it_is_of_the_whole():
     assert reply_of(data, end("max_tokens")).native == [cut, word("😀")]
 
 
-# --- what is no reply ---
+# --- what is not a reply ---
 
 OVERLOADED = {"type": "error", "error": {"type": "overloaded_error", "message": "Overloaded"}, "request_id": "r"}
 INVALID = {"type": "error", "error": {"type": "invalid_request_error", "message": "prompt is too long"}}

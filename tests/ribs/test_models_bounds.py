@@ -152,10 +152,10 @@ def test_bounds_are_set_by_the_environment(monkeypatch: pytest.MonkeyPatch) -> N
     ("text", "said"),
     [
         ("total=5", "there is no bound 'total'. Did you mean 'total_s'? The bounds are: connect_s, read_s, write_s, "),
-        ("lines=1.5", "'lines=1.5' is no bound, expected a number above 0 or none, as in lines=2000000."),
-        ("read_s=-1", "'read_s=-1' is no bound, expected a number above 0 or none, as in read_s=300.0."),
-        ("read_s=nan", "'read_s=nan' is no bound, expected a number above 0 or none, as in read_s=300.0."),
-        ("read_s", "'read_s' is no bound, expected a number above 0 or none, as in read_s=300.0."),
+        ("lines=1.5", "'lines=1.5' is not a bound, expected a number above 0 or none, as in lines=2000000."),
+        ("read_s=-1", "'read_s=-1' is not a bound, expected a number above 0 or none, as in read_s=300.0."),
+        ("read_s=nan", "'read_s=nan' is not a bound, expected a number above 0 or none, as in read_s=300.0."),
+        ("read_s", "'read_s' is not a bound, expected a number above 0 or none, as in read_s=300.0."),
     ],
 )
 def test_a_bound_in_the_environment_that_is_none_says_what_one_is(

@@ -89,7 +89,7 @@ async def test_what_it_raises_is_not_hidden():
 async def test_what_is_no_item_is_named():
     with pytest.raises(AgentError, match=r"Answer 1 of model 'function' is None \(NoneType\); expected a text"):
         await ask(function(lambda *_: None), Message(role="user"))  # type: ignore[arg-type]  # on purpose
-    with pytest.raises(AgentError, match=r"gesta.function: 'echo' is no function; expected one called as fn"):
+    with pytest.raises(AgentError, match=r"gesta.function: 'echo' is not a function; expected one called as fn"):
         function("echo")  # type: ignore[arg-type]  # on purpose
 
 

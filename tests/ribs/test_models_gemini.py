@@ -806,7 +806,7 @@ def test_a_character_cut_between_its_surrogates_is_one_again():
     assert reply.native[0] == word("a😀 \ud800")
 
 
-# --- what is no reply ---
+# --- what is not a reply ---
 
 EXHAUSTED = {"error": {"code": 429, "message": "Quota", "status": "RESOURCE_EXHAUSTED"}}
 INVALID = {"error": {"code": 400, "message": "bad", "status": "INVALID_ARGUMENT"}}

@@ -487,7 +487,7 @@ def test_every_error_of_the_library_has_its_fault():
     model = HttpModel(ChatDialect("m"), Provider("test", "http://localhost/v1"), key=KEY)
     for name, found in classes.items():
         exc = found.__new__(found)
-        exc.args = (f"{KEY} is no good",)
+        exc.args = (f"{KEY} is not a good",)
         made = model._fault(exc)
         assert (made.type, made.retry) == FAULTS[name], name
         assert KEY not in made.message
@@ -610,7 +610,7 @@ def test_the_environment_names_a_base_url_and_python_comes_first(monkeypatch, va
     assert hosted(address, key=KEY).url == url
     assert hosted(address, base_url="http://other/v1", key=KEY).url.startswith("http://other/v1/")
     monkeypatch.setenv(variable, "ftp://box")
-    with pytest.raises(BadAddress, match=f"{variable}: 'ftp://box.*' is no base URL"):
+    with pytest.raises(BadAddress, match=f"{variable}: 'ftp://box.*' is not a base URL"):
         hosted(address, key=KEY)
 
 
@@ -692,10 +692,10 @@ def test_a_base_url_takes_any_name(monkeypatch):
         ("opnai", None, "Did you mean 'openai'?"),
         ("openai:", None, "'openai:' names no model: write openai:MODEL, by the provider's own name for it."),
         ("", "http://localhost/v1", "'' names no provider"),
-        ("m", "localhost:8000", "'localhost:8000' is no base URL. Write one as https://api.example.com/v1 or"),
-        ("openai:m", "ftp://host", "'ftp://host' is no base URL."),
-        ("m", "http://", "'http://' is no base URL."),
-        ("m", "http://[::1", "'http://[::1' is no base URL."),
+        ("m", "localhost:8000", "'localhost:8000' is not a base URL. Write one as https://api.example.com/v1 or"),
+        ("openai:m", "ftp://host", "'ftp://host' is not a base URL."),
+        ("m", "http://", "'http://' is not a base URL."),
+        ("m", "http://[::1", "'http://[::1' is not a base URL."),
         ("m", "http://a:b@host/v1", "The base URL of 'host' holds a user or password, which would end up in logs."),
     ],
 )

@@ -204,7 +204,7 @@ def test_a_file_is_what_its_name_says_or_else_its_bytes(
 @pytest.mark.parametrize(("name", "data"), [("blob", b"\x00\x01\xff"), ("notes.packed", b"\x1f\x8b\x08\x00")])
 def test_a_file_of_which_nobody_knows_what_it_is_is_refused_in_words(tmp_path: Path, name: str, data: bytes) -> None:
     (tmp_path / name).write_bytes(data)
-    with pytest.raises(AgentError, match=rf"'{name}'.*no image, PDF or text.*media_type="):
+    with pytest.raises(AgentError, match=rf"'{name}'.*not an image, PDF or text.*media_type="):
         attached(tmp_path / name)
 
 

@@ -349,7 +349,7 @@ def test_lone_surrogates_and_broken_utf_8_are_read():
     assert reply_of(b'{"choices":[{"message":{"content":"a\xffb\tc"}}]}').text == "a\ufffdb\tc"
 
 
-# --- what is no reply ---
+# --- what is not a reply ---
 
 
 @pytest.mark.parametrize(

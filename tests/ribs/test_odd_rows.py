@@ -67,17 +67,17 @@ def runs_of(path: Path) -> list[str]:
 
 
 CELLS = [
-    ("content", NO_TEXT, "column content is no UTF-8 text: byte 0xff at place 2"),
+    ("content", NO_TEXT, "column content is not UTF-8 text: byte 0xff at place 2"),
     ("content", "'{'", "column content: Input data was truncated"),
     ("content", "x'00'", r"column content holds b'\x00', expected str"),
     ("content", "NULL", "column content holds None, expected str"),
     ("content", 'CAST(\'{"kind":"user","value":\' || zeroblob(0) || \'[\' AS TEXT)', "column content: "),
-    ("annotations", "CAST(x'22ed' AS TEXT)", "column annotations is no UTF-8 text: byte 0xed at place 1"),
+    ("annotations", "CAST(x'22ed' AS TEXT)", "column annotations is not UTF-8 text: byte 0xed at place 1"),
     ("annotations", "'{'", "column annotations: Input data was truncated"),
     ("annotations", "'5'", "column annotations: found '5', expected an object"),
     ("causes", "'[1'", "column causes: Input data was truncated"),
     ("causes", "x'00'", r"column causes holds b'\x00', expected str"),
-    ("kind", NO_TEXT, "column kind is no UTF-8 text"),
+    ("kind", NO_TEXT, "column kind is not UTF-8 text"),
     ("kind", "'approval'", "column kind says 'approval', its content 'user'"),
     ("at", "'tomorrow'", "column at: Invalid isoformat string"),
     ("at", "'0001-01-01T00:00:00+14:00'", "column at: found the time '0001-01-01T00:00:00+14:00', expected one in UTC"),
@@ -127,7 +127,7 @@ def test_a_log_goes_on_behind_an_entry_that_cannot_be_read(path: Path, words: tu
     done = gesta_command(words[0], run, *words[1:])
     assert "Hello." in done.stdout
     assert done.exit_code == 1
-    assert f"entry {run}.2: column content is no UTF-8 text" in done.stderr
+    assert f"entry {run}.2: column content is not UTF-8 text" in done.stderr
     assert "Traceback" not in done.stderr
 
 
@@ -138,7 +138,7 @@ def test_text_that_is_no_utf_8_is_shown_by_sql(path: Path) -> None:
     assert json.loads(done.stdout.splitlines()[1])["content"] == '{"\udcff"}'
     done = gesta_command("sql", f"SELECT {NO_TEXT} AS odd;")
     assert done.exit_code == 1
-    assert "a text is no UTF-8" in done.stderr
+    assert "a text is not UTF-8" in done.stderr
 
 
 def test_a_begin_whose_members_do_not_fit_names_no_run(path: Path) -> None:
@@ -310,7 +310,7 @@ def test_an_agent_file_of_too_long_a_name_is_not_there(path: Path) -> None:
 
 
 MISFITS = [  # column, value, of which kind, the command, and what is said or shown
-    ("causes", "x'5b5d'", "user", ("export",), "holds a text that is no JSON"),
+    ("causes", "x'5b5d'", "user", ("export",), "holds a text that is not JSON"),
     ("content", "json_set(content, '$.header', 99)", "request", ("show", "--wire"), "is no request-header"),
 ]
 

@@ -549,7 +549,7 @@ def test_a_fork_has_a_trace_of_its_own_with_a_link_to_its_base(sending: Sending,
         ({"OTEL_EXPORTER_OTLP_TIMEOUT": "soon"}, "OTEL_EXPORTER_OTLP_TIMEOUT is 'soon', expected milliseconds"),
         ({"OTEL_METRIC_EXPORT_INTERVAL": "soon"}, "OTEL_METRIC_EXPORT_INTERVAL is 'soon', expected milliseconds"),
         ({"OTEL_EXPORTER_OTLP_HEADERS": "a"}, "OTEL_EXPORTER_OTLP_HEADERS holds a part that is not NAME=VALUE"),
-        ({"OTEL_EXPORTER_OTLP_ENDPOINT": "localhost:4318"}, "'localhost:4318' is no address to send to"),
+        ({"OTEL_EXPORTER_OTLP_ENDPOINT": "localhost:4318"}, "'localhost:4318' is not an address to send to"),
     ],
 )
 def test_a_wrong_setting_says_what_was_expected(variables: dict[str, str], told: str) -> None:

@@ -218,7 +218,7 @@ def test_a_malformed_base_url_is_shown_without_its_key(url: str) -> None:
     with pytest.raises(BadAddress) as found:
         Provider("x", url)
     check([str(found.value), repr(found.value)])
-    assert "is no base URL" in str(found.value)
+    assert "is not a base URL" in str(found.value)
 
 
 @pytest.mark.parametrize(

@@ -269,7 +269,7 @@ def test_a_server_needs_agents_of_different_names_and_a_token_of_some_length(tmp
     [
         ("origins", "https://shop.example", "expected a list of texts, as in ['https://shop.example']."),
         ("origins", ["https://shop.example/cart"], "expected one such as 'https://shop.example'."),
-        ("origins", ["*"], "'*' is no origin of a page"),
+        ("origins", ["*"], "'*' is not an origin of a page"),
         ("hosts", "shop.example", "expected a list of texts, as in ['shop.example']."),
         ("tokens", "x" * 20, "expected a dict of texts, as in {'web': TOKEN}."),
         ("body_bytes", "100", "expected a whole number from 1 on."),

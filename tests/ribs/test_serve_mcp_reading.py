@@ -172,7 +172,7 @@ def folder(shop: Path) -> tuple[bytes, list[str]]:
         ("show", {"run": "anna", "entry": 999}, "has no entry 999. Name one from 1 to"),
         ("why", {"run": "anna", "entry": 999}, "No entry 999"),
         ("find", {"words": []}, "Expected `array` of length >= 1"),
-        ("find", {"words": ["x"], "since": "yesterday"}, "'yesterday' is no time"),
+        ("find", {"words": ["x"], "since": "yesterday"}, "'yesterday' is not a time"),
         ("sql", {}, "missing required field `query`"),
     ],
 )

@@ -635,7 +635,7 @@ BROKEN: dict[str, tuple[Callable[[Path], Any], type[RecordError], str]] = {
     "garbage": (
         lambda path: path.write_bytes(b"certainly not a database" * 100),
         BrokenRecord,
-        "it is no SQLite database",
+        "it is not an SQLite database",
     ),
     "short": (lambda path: path.write_bytes(b"hm"), BrokenRecord, "begins with b'hm'"),
     "other": (make_other_database, BrokenRecord, "an SQLite database of something else"),

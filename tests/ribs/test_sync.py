@@ -155,7 +155,7 @@ def test_an_approver_judges_at_the_synchronous_door(tmp_path: Path):
     waiting = gesta.run_sync(clerk(), "Pay.", record=path, session="s", key="k", approver=approver)
     with gesta.open_sync(path, approver=approver, queries=QueryBounds(seconds=5), grace_s=0) as record:
         assert record.approve(waiting.run, by="cfo")
-        assert record.resume(waiting.run, clerk()).reason == "waiting", "a name is no proof"
+        assert record.resume(waiting.run, clerk()).reason == "waiting", "a name is not a proof"
         (about,) = gesta.address.drive(asked(record.record.store, waiting.run))
         token = sign(ApprovalContent(of=about.request, verdict="approved", by="cfo"), about, KEY).token
         assert record.approve(waiting.run, by="cfo", token=token)

@@ -578,7 +578,7 @@ async def test_the_model_reads_its_tools_the_question_its_own_steps_and_what_was
     ]
     (problem,) = told[4:]
     assert problem["role"] == "user" and problem["content"].startswith(
-        "Observation: The arguments of 'look' are no JSON"
+        "Observation: The arguments of 'look' are not JSON"
     )
 
 

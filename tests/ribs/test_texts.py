@@ -84,7 +84,7 @@ def test_a_number_that_json_does_not_have_is_a_text(number: str) -> None:
     before, after = (f'{{"v": {number}, "w": {place}}}' for place in (1, 2))
     assert list(differences(before, after)) == [Difference("$", before, after)]
     assert change(f"8.tool_result={number}").value == number
-    with pytest.raises(ValueError, match="is no JSON"):
+    with pytest.raises(ValueError, match="is not JSON"):
         json_of(f"[{number}]")
 
 

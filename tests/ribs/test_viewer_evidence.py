@@ -116,7 +116,7 @@ def test_a_check_says_when_it_was_and_against_which_heads(made: tuple[bytes, str
     assert kept["at"] >= plain["ended_at"]
     assert ([each["how"] for each in of_run["flaws"]], of_run["covered"]) == (["cut"], of_run["entries"] + 1)
     assert refused.status_code == 400
-    assert "Line 6 is no head. A head is RUN.SEQ:DIGEST" in refused.json()["error"]["message"]
+    assert "Line 6 is not a head. A head is RUN.SEQ:DIGEST" in refused.json()["error"]["message"]
 
 
 def test_a_check_is_asked_for_by_no_other_page_and_no_odd_word(made: tuple[bytes, str], tmp_path: Path) -> None:

@@ -59,7 +59,7 @@ async def write(record: gesta.Record, session: str, contents: list[Content], nam
 
 
 def priced(usd: float) -> list[Content]:
-    """Return a request with its answer and its cost; an edge that has a cost too is no request."""
+    """Return a request with its answer and its cost; an edge that has a cost too is not a request."""
     return [
         kinds.RequestHeaderContent(meta={"model": "m"}),
         kinds.RequestContent(header=2, blocks=[], body_digest="0" * 64),

@@ -38,7 +38,7 @@ class Plain:
 
 CLASSES: dict[str, str] = {
     "unwritable": "agent-catalog raises while it writes JSON; here the text that Python shows is written",
-    "text of a value": "times, durations, numbers that are none, keys that are no text, and objects of a state are written otherwise",
+    "text of a value": "times, durations, numbers that are none, keys that are not text, and objects of a state are written otherwise",
     "unknown keyword": "agent-catalog drops it without a word; here it is refused, and the nearest name is shown",
     "no id of a call": "agent-catalog demands it, against its own text; here it may be missing",
     "tools that are a class": "agent-catalog gives the class `list` where no tools were given; here it is None",

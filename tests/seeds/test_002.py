@@ -309,7 +309,7 @@ def test_a_class_a_list_or_all_that_are_known_can_be_enabled_and_disabled() -> N
     [
         (Square, {"use": Twice}, TypeError, r"use is Twice; for several classes write enable_message\(\[A, B\]\)"),
         (Square, {"handle": Twice}, TypeError, "handle is Twice"),
-        (int, {}, BadTool, "'int' is no class of tool messages; expected a subclass of ToolMessage, or a pydantic"),
+        (int, {}, BadTool, "'int' is not a class of tool messages; expected a subclass of ToolMessage, or a pydantic"),
         (5, {}, BadTool, "Found 5, expected a class of tool messages"),
         (ToolMessage, {}, BadTool, "'ToolMessage' has no name to call it by"),
         (AgentDoneTool, {}, BadTool, "AgentDoneTool is for programs: no model may use it. Write use=False"),

@@ -132,7 +132,7 @@ def test_documents_give_the_same_values() -> None:
         elif type_ is str and not content:
             why = "an empty text"
         elif type_ is bool:
-            why = "a text that is no truth value"
+            why = "a text that is not a truth value"
         elif content.startswith(("[", "{")):
             why = "a text that is JSON"
         assert here == there or why, (content, any_, type_, here, there)
@@ -140,6 +140,6 @@ def test_documents_give_the_same_values() -> None:
     assert differ == {
         "a value comes before the text",
         "an empty text",
-        "a text that is no truth value",
+        "a text that is not a truth value",
         "a text that is JSON",
     }

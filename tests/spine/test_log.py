@@ -212,7 +212,7 @@ def test_a_text_of_the_application_stays_one_whatever_its_extra_says() -> None:
 
 
 def test_a_field_of_another_type_than_its_own_steers_nothing() -> None:
-    """Whoever writes rows by hand may put anything anywhere: it is read as it stands, and is no state."""
+    """Whoever writes rows by hand may put anything anywhere: it is read as it stands, and is not a state."""
     odd: Any = {"state": 5}
     content = ToolResultContent(tool_result=1, outcome="ok", **odd)
     assert msgspec.json.decode(encode_content(content))["state"] == 5

@@ -56,7 +56,7 @@ async def test_a_program_that_is_no_async_function_is_told_so() -> None:
     ended = await Record(MemoryStore(), address.bind).run(agent, "go")
     assert ended.error is not None
     assert ended.error.message == (
-        "The program of agent 'boss' is no async function: it returned 'Rome', expected a coroutine. Write `async def`."
+        "The program of agent 'boss' is not an async function: it returned 'Rome', expected a coroutine. Write `async def`."
     )
 
 

@@ -31,7 +31,7 @@ gesta.Policy(limits=gesta.Limits(request=5))  # refused: no such keyword
 gesta.run_sync(plain, 5)  # refused: no message
 gesta.run_sync(plain, "Hi", sesion="s")  # refused: no such option
 gesta.run_sync(plain, "Hi", record=5)  # refused: no address
-text: str = gesta.run_sync(cities, "Rome?").value  # refused: a City is no text
+text: str = gesta.run_sync(cities, "Rome?").value  # refused: a City is not text
 
 
 async def main() -> None:

@@ -21,7 +21,7 @@ async def added(asking: Asking, _context: gesta.Context) -> Add:
     return Add(asking.number)  # refused: words are text
 
 
-Hooks(message=wordy)  # refused: a text is no verdict
+Hooks(message=wordy)  # refused: a text is not a verdict
 Hooks(call=again)  # refused: a call is not asked again
 Hooks(request=added, reply=wordy)  # refused: no such hook
 Hooks(answer=Refuse("no"))  # refused: no function

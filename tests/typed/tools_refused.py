@@ -35,7 +35,7 @@ def priced(sku: str, context: gesta.Context[list[str]]) -> str:
     return sku + str(number)
 
 
-print(add("1", 2))  # refused: text is no integer
+print(add("1", 2))  # refused: text is not an integer
 print(add(c=1))  # refused: no such parameter
 print(add(1).upper())  # refused: an integer has no such method
 add.nme  # noqa: B018 # refused: no such field

@@ -343,7 +343,7 @@ class Messages(Body):
                 self.must(call.get("id") in given, path, rule)  # [E]
             for at, (path, block) in enumerate(answers):
                 known = given[at] in ids
-                rule = f"{given[at]!r} is no tool_use of the message before"
+                rule = f"{given[at]!r} is not a tool_use of the message before"
                 self.must(known, f"{path}.tool_use_id", rule)  # [E]
                 self.must(given[at] not in given[:at], f"{path}.tool_use_id", f"{given[at]!r} has two results")  # [S]
                 first = all(tag(each) == "tool_result" for _, each in blocks[: blocks.index((path, block))])

@@ -119,7 +119,7 @@ class Found(list[str]):
                     stack += [(f"{path} (a key)", key) for key in value if isinstance(key, str) and not key.isascii()]
                     stack += [(f"{path}.{ascii(key)[1:-1]}".removeprefix("$."), item) for key, item in value.items()]
                 case _:
-                    self.must(isinstance(value, int | None), path, f"{type(value).__name__} is no JSON value")
+                    self.must(isinstance(value, int | None), path, f"{type(value).__name__} is not JSON value")
 
     def request(self, request: dict[str, Any]) -> None:
         model, stream, options = request.get("model"), request.get("stream"), request.get("stream_options")
@@ -163,7 +163,7 @@ class Found(list[str]):
 
     def messages(self, messages: Any) -> None:
         seen: set[str] = set()  # ids of calls, in the whole history
-        last, calls, answered = "", list[str](), list[str]()  # the last message that is no answer, and those to it
+        last, calls, answered = "", list[str](), list[str]()  # the last message that is not an answer, and those to it
         for at, message in enumerate(self.array(messages, "messages")):
             path = f"messages[{at}]"
             role = message.get("role") if isinstance(message, dict) else None

@@ -157,7 +157,7 @@ class Generate(Body):
         if signature is not None:
             ok = isinstance(signature, str) and signature and is_base64(signature)
             self.must(ok, f"{path}.thoughtSignature", "must be base64")  # [E]
-            rule = "only on parts of the model that are no function response"
+            rule = "only on parts of the model that are not function response"
             self.must(role == "model" and "functionResponse" not in data, f"{path}.thoughtSignature", rule)  # [S]
         self.must(isinstance(part.get("thought"), bool | None), f"{path}.thought", "must be a boolean")  # [D]
         for kind in data:

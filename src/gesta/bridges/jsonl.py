@@ -157,7 +157,7 @@ def _spliced(text: str | None, row: Row, address: str) -> Raw:
     except (AttributeError, UnicodeError, msgspec.MsgspecError):  # a column holds another type, or no text
         whole = False
     if not whole:
-        raise BrokenRecord(address, f"entry {row.run}.{row.seq} holds a text that is no JSON")
+        raise BrokenRecord(address, f"entry {row.run}.{row.seq} holds a text that is not JSON")
     return Raw(data)
 
 
@@ -190,7 +190,7 @@ async def _compare(store: Store, page: list[Checked], source: Source) -> None:
 
 
 async def _goes_on(store: Store, first: Checked, source: Source) -> int:
-    """Return 0 for a new run that is no fork; for a fork, the seq of the last entry that it shares with its base.
+    """Return 0 for a new run that is not a fork; for a fork, the seq of the last entry that it shares with its base.
 
     Raises BadImport if that shared entry is not on record.
 

@@ -64,7 +64,7 @@ class Held(Struct):
     mirror_there: str | None
     """If the run at the target is a mirror, the id of the record that it mirrors; otherwise `None`."""
     base: str | None = None
-    """Id of the run that this run is a fork of; `None` if it is no fork."""
+    """Id of the run that this run is a fork of; `None` if it is not a fork."""
     moves: bool = False
     """Whether the run is moved, and not only copied."""
     moved: str = ""

@@ -67,7 +67,7 @@ def items(source: str, text: str, version: Version) -> Iterator[Item]:
     try:
         tree = ast.parse(text)
     except (SyntaxError, ValueError) as error:
-        raise BadItem(source, getattr(error, "lineno", None) or 1, f"it is no Python: {error}") from error
+        raise BadItem(source, getattr(error, "lineno", None) or 1, f"it is not Python: {error}") from error
     notes: Any = next((value for node in tree.body if (value := _assigned(node, ANNOTATIONS)) is not None), {})
     for node in tree.body:
         found = _decorator(node)
@@ -95,7 +95,7 @@ def _prompt(source: str, text: str, version: Version) -> Item:
     try:
         head = tomllib.loads("\n".join(lines[1 : fences[1]]))
     except tomllib.TOMLDecodeError as error:
-        raise BadItem(source, 2, f"its head is no TOML: {error}") from error
+        raise BadItem(source, 2, f"its head is not TOML: {error}") from error
     for name in head:
         if name not in MEMBERS:
             raise BadItem(source, 2, f"its head has {name!r}, expected {', '.join(MEMBERS)}")
@@ -122,7 +122,7 @@ def _prompt(source: str, text: str, version: Version) -> Item:
 
 
 def _decorator(node: ast.AST) -> ast.expr | None:
-    """Return the decorator `tool` of a function; `None` if the node is no function with this decorator."""
+    """Return the decorator `tool` of a function; `None` if the node is not a function with this decorator."""
     for each in getattr(node, "decorator_list", ()):
         called = each.func if isinstance(each, ast.Call) else each
         if (called.id if isinstance(called, ast.Name) else getattr(called, "attr", "")) == "tool":

@@ -94,7 +94,7 @@ def signing_key() -> bytes | None:
         key = b""
     if len(key) < KEY_BYTES and text:
         made = "python -c 'import secrets; print(secrets.token_hex(32))' makes one"
-        raise Stop(f"{VARIABLE} is no key: expected hexadecimal digits, at least {2 * KEY_BYTES} of them; {made}.")
+        raise Stop(f"{VARIABLE} is not a key: expected hexadecimal digits, at least {2 * KEY_BYTES} of them; {made}.")
     return key or None
 
 

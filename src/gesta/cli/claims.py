@@ -73,7 +73,7 @@ def adopt(options: AdoptOptions) -> int:
                 return await _adopt_runs(options, record, by)
             mark = record.info.mark
             if mark is None:
-                say("This record is no copy that waits to be adopted. Nothing was changed.")
+                say("This record is not a copy that waits to be adopted. Nothing was changed.")
                 return _adopted(options, {"adopted": False, "runs": []})
             open_ = await _open_at(record, mark)
             say(f"{address} is a copy of the record with the id {record.info.id}, up to place {mark:,}.")

@@ -159,7 +159,7 @@ def _check_live(live: Sequence[str], agent: Agent, base: Sequence[Entry]) -> Non
 
 
 def _check_replayed(live: Sequence[str], agent: Agent, runs: Runs) -> None:
-    """Raise Stop if a name in `live` is no tool of the agent or of agents below it, and is not called in the runs."""
+    """Raise Stop if a name in `live` is not a tool of the agent or of agents below it, nor called in the runs."""
     entries = [entry for each in runs.values() for entry in each]
     names = {each.content.tool_name for each in entries if isinstance(each.content, ToolCallContent)}
     names.update(offered_names(entries))

@@ -121,7 +121,7 @@ def _heads(word: str) -> list[Head]:
     found = [head_of(line) for line in lines]
     if None in found:
         raise Stop(
-            f"--head {word}: line {found.index(None) + 1} is no head. A head is RUN.SEQ:DIGEST, as --keep writes."
+            f"--head {word}: line {found.index(None) + 1} is not a head. A head is RUN.SEQ:DIGEST, as --keep writes."
         )
     return [head for head in found if head is not None]
 

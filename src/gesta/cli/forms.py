@@ -47,7 +47,7 @@ def log(options: LogOptions) -> None:
 def _chosen(options: LogOptions) -> str:
     """Return the name of the form that the options choose, such as `activity` or `steps`.
 
-    Raises Stop if there is no such form, or if the form does not fit another option.
+    Raises Stop if there is no such form, or if the form cannot be combined with another option.
     """
     form, named = options.form or "task", "--as" if options.form is not None else "--format"
     clashes = {

@@ -60,7 +60,7 @@ def table(
 
     Args:
         right: headings of the columns that are aligned right.
-        room: greatest width in columns; by default that of the terminal, and no limit if stdout is no terminal.
+        room: greatest width in columns; by default that of the terminal, and no limit if stdout is not a terminal.
     """
     cells = [[harmless(cell).replace("\n", "\\n").replace("\t", "\\t") for cell in row] for row in (headings, *rows)]
     columns = [list(column) for column in zip(*cells, strict=True)]

@@ -100,7 +100,7 @@ def _token(path: str) -> str:
     try:
         token = Path(path).read_text(encoding="utf-8").strip()
     except (OSError, ValueError) as error:
-        why = error.strerror if isinstance(error, OSError) else "it is no text"
+        why = error.strerror if isinstance(error, OSError) else "it is not text"
         raise Stop(f"Cannot read the token in {path!r}: {why}. Name a file that is there: --token-file FILE") from error
     if not token:
         raise Stop(f"There is no token in {path!r}: expected one line of text. Write the token of `sign` there.")
@@ -288,7 +288,7 @@ def _next(options: OnRecord, found: Found) -> str:
 
 def _no_number(text: str) -> None:
     """Refuse `NaN`, `Infinity` and `-Infinity`, which Python reads although JSON has no such numbers."""
-    raise ValueError(f"{text} is no number in JSON")
+    raise ValueError(f"{text} is not a number in JSON")
 
 
 def _json(what: str, text: str | None) -> Any:

@@ -343,7 +343,7 @@ def _missing(address: str) -> GestaError:
 
 
 def _records(folder: Path) -> list[str]:
-    found = folder.glob("*.gesta") if os.path.isdir(folder) else ()  # noqa: PTH112 - a NUL in it is no error
+    found = folder.glob("*.gesta") if os.path.isdir(folder) else ()  # noqa: PTH112 - a NUL in it is not an error
     return sorted(path.name for path in found if path.is_file())
 
 

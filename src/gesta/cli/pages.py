@@ -316,7 +316,7 @@ def entry_facts(entry: Entry) -> dict[str, Any]:
 def kinds_of(text: str | None) -> set[str] | None:
     """Return the kinds of entries that a text such as `user,tool-call` names; `None` for no text.
 
-    Raises Stop for a name that is no kind.
+    Raises Stop for a name that is not a kind.
     """
     if text is None:
         return None

@@ -35,7 +35,7 @@ def find(options: FindOptions) -> None:
 async def matches(record: Record, options: FindOptions) -> list[Hit]:
     """Return the entries that contain the words.
 
-    Raises Stop for a kind of entry that is not searched, or for a text that is no time.
+    Raises Stop for a kind of entry that is not searched, or for a text that is not a time.
     """
     kinds = sorted(kinds_of(options.kinds) or ())
     for each in kinds:

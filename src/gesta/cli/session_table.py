@@ -31,7 +31,7 @@ def sessions(options: SessionsOptions) -> None:
     states = ("waiting", "open", "running", "ended", "recorded", *get_args(Reason))
     if options.stands and options.stands not in states:
         near = nearest(options.stands, states)
-        raise Stop(f"--stands {options.stands!r:.60} is no state of a session.{near} States: {', '.join(states)}.")
+        raise Stop(f"--stands {options.stands!r:.60} is not a state of a session.{near} States: {', '.join(states)}.")
     wanted = SessionFilter(
         agent=options.agent or "",
         stands=options.stands or "",

@@ -28,5 +28,5 @@ def point(text: str | None, option: str) -> str | None:
         return utc_text(found if found.tzinfo is not None else found.replace(tzinfo=UTC))
     except (ValueError, OverflowError):
         raise Stop(
-            f"{option} {text!r} is no time. Write an age (90m, 12h, 30d, 4w) or a day in UTC (2026-11-21)."
+            f"{option} {text!r} is not a time. Write an age (90m, 12h, 30d, 4w) or a day in UTC (2026-11-21)."
         ) from None

@@ -150,7 +150,7 @@ def _unreadable_column(row: Row, blobs: Mapping[str, bytes]) -> str:
             try:
                 odd.decode()
             except UnicodeDecodeError as error:
-                return f"column {name} is no UTF-8 text: byte {odd[error.start]:#04x} at place {error.start:,}"
+                return f"column {name} is not UTF-8 text: byte {odd[error.start]:#04x} at place {error.start:,}"
     for name, reader in (
         ("content", lambda: _read(row.content, blobs, row.version)),
         ("causes", lambda: _CAUSES.decode(row.causes)),

@@ -150,7 +150,7 @@ async def go_on(record: Record, fork: RunRow, agent: Agent[T]) -> Outcome[T]:
     begin = next(each for each in reversed(entries) if _opens(each))
     assert isinstance(begin.content, BeginContent) and begin.content.opened is not None
     base = begin.content.opened.base
-    assert base is not None, f"run {fork.run} is no fork"
+    assert base is not None, f"run {fork.run} is not a fork"
     state = await record.state(fork.run)
     ended = await record.resume(fork.run, agent) if state.open else None
     said = await record.read(base.run)
@@ -268,8 +268,8 @@ def _allow(entries: Sequence[Entry], entry: Entry, made: Content, how: Fork) -> 
     call = entries[of - 1].content if of else None
     if not isinstance(call, ToolCallContent) or call.tool_name not in how.live:
         raise AgentError(
-            f"Entry {entry.seq} would let a call with effects be made, and a fork makes none by itself. Leave --set "
-            f"out: fork at entry {entry.seq - 1} and {said} the call there, or name its tool with --live."
+            f"Entry {entry.seq} would let a call with effects be made, which a fork does only if it is told to. "
+            f"Leave --set out: fork at entry {entry.seq - 1} and {said} the call there, or name its tool with --live."
         )
 
 

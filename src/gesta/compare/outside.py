@@ -47,7 +47,7 @@ SAID = frozenset({Kind.Fault, Kind.Signal, Kind.Approval, Kind.Answer, Kind.Reso
 
 
 def by_tool(entry: Entry) -> int | None:
-    """Return the seq of the attempt that a tool's result belongs to; `None` if the entry is no result of a tool."""
+    """Return the seq of the attempt that a tool's result belongs to; `None` if the entry is not a result of a tool."""
     content = entry.content
     if not isinstance(content, ToolResultContent) or content.outcome not in ("ok", "error"):
         return None

@@ -128,7 +128,7 @@ def _compact(text: str) -> bool:
 
 
 def _no_number(name: str) -> Any:
-    raise ValueError(f"{name} is no JSON")
+    raise ValueError(f"{name} is not JSON")
 
 
 def _number(text: str) -> float:

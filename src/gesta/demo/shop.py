@@ -71,12 +71,12 @@ def copy(target: Path) -> None:
 
 
 def cents(amount: str) -> int:
-    """Return an amount such as "64.90" in cents. Raises ValueError if it is no amount above 0."""
+    """Return an amount such as "64.90" in cents. Raises ValueError if it is not an amount above 0."""
     with suppress(InvalidOperation):
         value = Decimal(amount) if re.fullmatch(r"[0-9]{1,9}(\.[0-9]{1,2})?", amount) else Decimal(0)
         if value > 0:
             return int(value * 100)
-    raise ValueError(f"{amount[:40]!r} is no amount in euros; expected one such as '64.90'.")
+    raise ValueError(f"{amount[:40]!r} is not an amount in euros; expected one such as '64.90'.")
 
 
 def euros(amount: int) -> str:

@@ -57,7 +57,7 @@ class NeedsAnswer(BaseException):
 
     The new attempt finds the answers in `Context.answers`, and the given `state` in `Context.state`. The tool must not
     have had an effect before it raises this. Otherwise the state must tell the next attempt of the effect. This
-    exception is no error; do not catch it.
+    exception is not an error; do not catch it.
 
     If the questions cannot be asked, as when there are none, the constructor raises BadTool. If there is a `state`, it
     raises InDoubt, because the tool may have had an effect.

@@ -67,7 +67,7 @@ class Output(Struct, Generic[T], frozen=True, eq=False):
         try:
             taker = tool(answer, name=ANSWER, effect="pure")
         except BadTool as wrong:
-            found = f"output={self.type!r:.60} is no type for an answer ({wrong.__cause__ or wrong})"
+            found = f"output={self.type!r:.60} is not a type for an answer ({wrong.__cause__ or wrong})"
             raise BadTool(f"{found}. {union_advice(self.type) or WANTED}") from wrong
         properties, defs = taker.args_schema["properties"]["value"], taker.args_schema.get("$defs", {})
         own = defs.get(properties.get("$ref", "").removeprefix("#/$defs/"), properties)
@@ -78,7 +78,7 @@ class Output(Struct, Generic[T], frozen=True, eq=False):
 
     @property
     def wrapped(self) -> bool:
-        """Whether the answer is the member `value` of a JSON object, because the type itself is no JSON object."""
+        """Whether the answer is the member `value` of a JSON object, because the type itself is not a JSON object."""
         assert self.taker is not None
         return self.schema is self.taker.args_schema
 
@@ -91,7 +91,7 @@ class Output(Struct, Generic[T], frozen=True, eq=False):
         try:
             given = _answer_json(text)
         except (ValueError, RecursionError) as wrong:
-            raise BadArguments(f"The answer is no JSON ({wrong}); it began {text[:EXCERPT]!r}") from wrong
+            raise BadArguments(f"The answer is not JSON ({wrong}); it began {text[:EXCERPT]!r}") from wrong
         return self._fitting(given if self.wrapped else {"value": given}, shown=self.wrapped)
 
     def given(self, value: Any) -> Any:

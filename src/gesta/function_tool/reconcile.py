@@ -37,7 +37,7 @@ def check_reconcile(reconcile: Any, name: str) -> None:
         name: name of the tool, for errors.
 
     Raises:
-        BadTool: it is no function, it needs another argument, or a parameter has another type.
+        BadTool: it is not a function, it needs another argument, or a parameter has another type.
     """
     if reconcile is None:
         return
@@ -71,7 +71,7 @@ def arguments_for(reconcile: Any, key: str, context: Context) -> tuple[Any, ...]
 
 
 def answer_of(returned: Any) -> Done | NotDone | Unknown | Untold:
-    """Return what a `reconcile` function returned; for a value that is no answer, words that say what was expected."""
+    """Return what a `reconcile` function returned. If it is not an answer, return words that say what was expected."""
     if isinstance(returned, Done | NotDone | Unknown | Untold):
         return returned
     try:

@@ -222,7 +222,7 @@ def _schema(parameters: type[Struct], name: str) -> dict[str, Any]:
                 "Take standard types, dataclasses, TypedDicts, Structs or pydantic models, or fix it with partial()."
             )
             raise BadTool(
-                f"Tool {name!r}: {field.name!r} is no type for JSON ({exc}). {union_advice(field.type) or wanted}"
+                f"Tool {name!r}: {field.name!r} is not a type for JSON ({exc}). {union_advice(field.type) or wanted}"
             ) from exc
     (ref,), defs = make([parameters])
     own = defs.pop(ref["$ref"].removeprefix("#/$defs/"))

@@ -3,7 +3,7 @@
 The tool state of a run is a word that decides which tools the run may use; tools can change it. The schema is made
 once, with the tool. `arguments` converts a model's arguments to keyword arguments. If some are wrong, it raises
 `BadArguments` with every wrong path, so that the model can correct them all at once. Types are as strict as JSON (`"5"`
-is no integer), except that 5.0 is accepted as 5. A tool whose author declares no effect has the effect `once`, with
+is not an integer), except that 5.0 is accepted as 5. A tool whose author declares no effect has the effect `once`, with
 `declared` False. The docstring is the description for the model; `with_texts` replaces it.
 """
 

@@ -80,7 +80,7 @@ def read(source: Source, oddities: Oddities) -> Iterator[Foreign]:
             session = _session(_line(data))
             last = last if session is None else session
             if last is None:
-                raise BadImport(source.path, f"line {number} is no log record: it has no span.session")
+                raise BadImport(source.path, f"line {number} is not a log record: it has no span.session")
             sessions.setdefault(last, []).append(data)
     oddities["no-conversations"] += not sessions
     for session, lines in sessions.items():

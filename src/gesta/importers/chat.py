@@ -386,14 +386,14 @@ def arguments(given: Any) -> tuple[dict[str, Any], dict[str, Any] | None]:
         return {}, None
     if isinstance(given, dict):
         return given, None
-    error = f"the arguments are no JSON object but {type(given).__name__}"
+    error = f"the arguments are not a JSON object but {type(given).__name__}"
     if isinstance(given, str):
         try:
             read = loads(given)
         except (ValueError, RecursionError) as failure:
-            error = f"the arguments are no JSON: {failure}"
+            error = f"the arguments are not JSON: {failure}"
         else:
             if isinstance(read, dict):
                 return read, None
-            error = f"the arguments are no JSON object but {type(read).__name__}"
+            error = f"the arguments are not a JSON object but {type(read).__name__}"
     return {}, {"raw_args": given, "error": error}

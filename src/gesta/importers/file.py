@@ -94,7 +94,7 @@ def _looked_over(format: Format, source: Source, oddities: Oddities) -> list[For
     """Read a file to its end, so that every error in it is found before anything is written.
 
     Args:
-        oddities: counter of the problems in the file that are no errors.
+        oddities: counter of the problems in the file that are not errors.
 
     Returns:
         The conversations, if the file is small enough to keep them in memory; else `None`.
@@ -159,7 +159,7 @@ class _Import:
     async def _write(self, batches: list[Batch]) -> None:
         """Write several runs in one commit.
 
-        If another process is writing one of these runs, write each run by itself.
+        If another process is writing one of these runs, write each run separately.
         """
         if not batches:
             return

@@ -32,7 +32,7 @@ T = TypeVar("T")
 Oddities = Counter[str]
 ODDITIES: Mapping[str, str] = MappingProxyType(
     {
-        "bad-arguments": "arguments of a call are no JSON object; their text is kept in meta.raw_args",
+        "bad-arguments": "arguments of a call are not a JSON object; their text is kept in meta.raw_args",
         "bad-time": "a time cannot be read; it is kept in extra",
         "call-without-name": "a call does not say which tool",
         "cut-message": "only the end of what a model gave is there; kept in extra, no completion is made of it",
@@ -60,10 +60,10 @@ ODDITIES: Mapping[str, str] = MappingProxyType(
         "unknown-ending": "the source names an ending that is not known; taken as failed",
         "unknown-form": "what a model was given or gave is in no known form; kept whole in a key-value",
         "unknown-member": "a member that its format does not have; kept in extra, or in the state of the first span",
-        "unknown-message": "an element of a list of messages is no message of a known form; it stays where it stood",
+        "unknown-message": "an element of a list of messages is not a message of a known form; it stays where it stood",
         "unknown-part": "a part of a message is of an unknown type; it is named in the words and kept in extra",
         "unknown-step": "a verdict names a step that is not there",
-        "unreadable-message": "a message is no object or has an unknown role; kept whole in a key-value",
+        "unreadable-message": "a message is not an object or has an unknown role; kept whole in a key-value",
         "wrong-type": "a member has another type than its format says; it is kept in extra",
     }
 )
@@ -78,7 +78,7 @@ KEY = re.compile(
 NAME = 200
 """Greatest number of characters in the name of a conversation."""
 FIRST_YEAR = 1970
-"""A time before this year is a placeholder, so it is treated like a text that is no time."""
+"""A time before this year is a placeholder, so it is treated like a text that is not a time."""
 
 
 FLOAT, SMALL, LARGE = b"\xcb", 1e-4, 1e16

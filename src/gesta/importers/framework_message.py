@@ -3,7 +3,7 @@
 It reads messages of OpenAI (chat and Responses), Anthropic, Gemini, Bedrock, LangChain, the Vercel AI SDK and
 OpenTelemetry's GenAI conventions, and the `str` of Python message objects. `TYPES`, `INSIDE` and the tuples of names
 below list their forms. One object may hold several messages, such as a user's message with tool results. Members that
-are no text, call or result stay in `extra`. A part that is not text, such as an image, becomes `[image]` in the text,
+are not text, call or result stay in `extra`. A part that is not text, such as an image, becomes `[image]` in the text,
 and its message stays in `extra` too. Parts of unknown types are counted.
 """
 

@@ -31,7 +31,7 @@ DEPTH = 32
 OUTCOMES: Mapping[str, Literal["denied", "interrupted"]] = MappingProxyType(
     {"approval": "denied", "cancelled": "interrupted"}
 )
-"""Outcome of a result, by the type of its error. Only errors that are no failure of the tool are listed."""
+"""Outcome of a result, by the type of its error. Only errors that are not failure of the tool are listed."""
 TOOL: Mapping[str, str] = MappingProxyType({"parameters": "args_schema"})
 """Members of a tool's definition that have another name in Gesta."""
 

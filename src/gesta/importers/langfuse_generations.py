@@ -3,7 +3,7 @@
 A trace is a recording of what a program did. An observation is one step of it, such as a tool call. A generation is the
 observation of one model call. Its reply is written when the generation ends. It is written earlier if a tool inside it
 begins, if a tool begins that runs one of its calls, or if a request contains it. A tool is matched with a call by the
-call's id, else by name and arguments, else by name. A span that is no tool is matched by name and arguments only.
+call's id, else by name and arguments, else by name. A span that is not a tool is matched by name and arguments only.
 
 A run is a list of entries. A seq is an entry's number, a span a part of a run, a completion a reply of a model. The
 parameter `span` of a method is the seq of the `begin` entry of the span in which the method writes entries.
@@ -30,7 +30,7 @@ UNKNOWN = "unknown-form"
 """Key of the key-value entry that keeps a value whose form is unknown."""
 CALL_IDS, TOOL_NAMES = ("gen_ai.tool.call.id", "tool_call.id"), ("gen_ai.tool.name", "tool.name")
 NO_SETTINGS = ("created_at", "id", "instructions", "metadata", "model")
-"""Members of a request's parameters that are no settings, or that belong to one reply only."""
+"""Members of a request's parameters that are not settings, or that belong to one reply only."""
 PROMPT, COMPLETION = ("prompt_tokens", "input_tokens"), ("completion_tokens", "output_tokens")
 
 

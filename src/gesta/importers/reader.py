@@ -90,7 +90,7 @@ class Reader:
 
     def __init__(self, path: str, file: IO[bytes], bounds: ImportBounds) -> None:
         self._path, self._bounds = path, bounds
-        # Bytes that are no UTF-8 become lone surrogates, which a record keeps exactly.
+        # Bytes that are not UTF-8 become lone surrogates, which a record keeps exactly.
         self._text = io.TextIOWrapper(file, "utf-8-sig", "surrogateescape", newline="")
         self._buffer, self._at, self._over = "", 0, False
 
@@ -126,7 +126,7 @@ class Reader:
             except json.JSONDecodeError as error:
                 if self._more():
                     continue
-                raise BadImport(self._path, f"{path} is no JSON: {error.msg}") from None
+                raise BadImport(self._path, f"{path} is not JSON: {error.msg}") from None
             if end == len(self._buffer) and isinstance(value, int | float) and self._more():
                 continue  # more digits of the number may follow
             if end - self._at > self._bounds.value:
@@ -222,7 +222,7 @@ class Reader:
             return True
         if self.take(end):
             return False
-        raise BadImport(self._path, f"{path} is no JSON: {self.shown()} where ',' or {end!r} was due")
+        raise BadImport(self._path, f"{path} is not JSON: {self.shown()} where ',' or {end!r} was due")
 
     def _more(self) -> bool:
         """Read more text into the buffer, and return whether there was any.

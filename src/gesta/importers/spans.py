@@ -15,7 +15,7 @@ from gesta.kinds import BeginContent, Content, EndContent, Error, KeyValueConten
 
 UNENDED = Error(type="unfinished", message="The source has no end of this span.")
 UNREADABLE = "unreadable-message"
-"""Key of a key-value entry that keeps a value which is no message, observation or event."""
+"""Key of a key-value entry that keeps a value which is not a message, observation or event."""
 
 
 class When(NamedTuple):

@@ -317,7 +317,7 @@ def _late(backwards: list[Back], kept: list[Head], known: set[str]) -> list[Flaw
 
 
 async def _notes(store: Store, foreign: Foreign, blobs: Counter[str], backwards: list[Back]) -> list[str]:
-    """Return notes on oddities that are no flaws. `blobs` has for each run the number of blobs that no entry names."""
+    """Return notes on oddities that are not flaws. `blobs` has for each run the number of blobs that no entry names."""
     notes = []
     for words, each in (("Of transactional tools", foreign.tools), ("Not of Gesta's making", foreign.beside)):
         if each:

@@ -66,7 +66,8 @@ def bounds_of(text: str) -> Bounds:
             bound = 0
         if bound is not None and not 0 < bound < math.inf:
             example = f"{name}={getattr(Bounds(), name)}"
-            raise AgentError(f"{VARIABLE}: {part!r} is no bound, expected a number above 0 or none, as in {example}.")
+            expected = f"expected a number above 0 or none, as in {example}"
+            raise AgentError(f"{VARIABLE}: {part!r} is not a bound, {expected}.")
         given[name] = bound
     return replace(Bounds(), **given)
 

@@ -43,7 +43,7 @@ def function(fn: Answering, name: str = "function", *, stream: bool = True) -> K
         AgentError: `fn` is not callable, or not with two arguments.
     """
     if not callable(fn):
-        raise AgentError(f"gesta.function: {fn!r} is no function; expected one called as fn(messages, header).")
+        raise AgentError(f"gesta.function: {fn!r} is not a function; expected one called as fn(messages, header).")
     check_call(fn, ("messages", "header"), "gesta.function: found ")
     seen = Seen()
 

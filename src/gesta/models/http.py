@@ -203,7 +203,7 @@ class HttpModel:
             NoKey: the provider needs a key and its variable is not set.
             AgentError: the key contains characters that an HTTP header cannot hold.
             ModelFault: the provider's error, or one of `timeout`, `connection`, `redirect`, `bad-reply`,
-                `reply-too-large` and `credential`. A connection lost after the first bytes is no error here.
+                `reply-too-large` and `credential`. A connection lost after the first bytes is not an error here.
         """
         wire, begun = self.wire(request), False
         deadline = anyio.current_time() + (self.bounds.total_s or float("inf"))

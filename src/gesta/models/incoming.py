@@ -16,7 +16,7 @@ from gesta.models.sse import Event, Events
 BLANK = b" \t\r\n\xef\xbb\xbf"
 """Bytes that may come before a reply: keep-alive lines and a byte order mark."""
 FIRST = 1000
-"""Number of bytes at the start of a stream that are kept. An error shows them if the bytes are no stream of events."""
+"""Number of bytes at the start of a stream that are kept. An error shows them if they are not a stream of events."""
 MARK = b"[DONE]"
 """The data of the event with which many servers end a stream."""
 
@@ -62,7 +62,7 @@ class Incoming(ABC):
         """Return the whole reply. Call this method after the last bytes.
 
         Raises:
-            ModelFault: `lost-stream` if the bytes end early, `bad-reply` if they are no reply, or the error that the
+            ModelFault: `lost-stream` if the bytes end early, `bad-reply` if they are not reply, or the error that the
                 reply reports.
         """
         if self.whole is not None:
@@ -94,7 +94,7 @@ class Incoming(ABC):
 
         Args:
             found: sentence that says how the stream ended, for the error's message.
-            begun: whether any part of a reply came. If none came and the bytes are no stream of events, the error is
+            begun: whether any part of a reply came. If none came and the bytes are not a stream of events, the error is
                 `bad-reply`, otherwise `lost-stream`.
         """
         if self._events is not None and self._events.strange and not (begun or self.over):

@@ -62,7 +62,7 @@ def read(data: bytes) -> Any:
     """Return the value that JSON bytes hold, even if a strict reader would refuse them.
 
     Raises:
-        ValueError: the bytes are no JSON that can be read.
+        ValueError: the bytes are not JSON that can be read.
     """
     try:
         return DECODER.decode(data)

@@ -88,7 +88,7 @@ class Provider(Struct, frozen=True):
             usable = False
         if not usable:
             raise BadAddress(
-                f"{SECRETS.address(self.url)!r} is no base URL. Write one as https://api.example.com/v1 or http://localhost:8000/v1."
+                f"{SECRETS.address(self.url)!r} is not a base URL. Write one as https://api.example.com/v1 or http://localhost:8000/v1."
             )
         if "@" in url.netloc:
             raise BadAddress(
@@ -196,7 +196,7 @@ def locate(address: str, base_url: str | None = None) -> tuple[Provider, str]:
             that provider.
 
     Raises:
-        BadAddress: the provider is unknown, the model is missing, or the base URL is missing or is no HTTP address.
+        BadAddress: the provider is unknown, the model is missing, or the base URL is missing or is not an HTTP address.
     """
     name, _, model = address.partition(":")
     provider = PROVIDERS.get(name)

@@ -8,7 +8,7 @@ decides whether ids of items are sent. A request's setting cannot, because messa
 
 Source: OpenAI API reference, "Responses", "Create", and guides "Function calling", "File inputs", "Images and vision",
 "Structured outputs", read 2026-11. Encrypted reasoning refused by models without any: NousResearch/hermes-agent#24234,
-2026-05-12; parameters that are no plain object: ComposioHQ/composio#1829, 2025-08-06.
+2026-05-12; parameters that are not plain object: ComposioHQ/composio#1829, 2025-08-06.
 """
 
 import re

@@ -240,7 +240,7 @@ class Keyless(LocalModel):
 
         Raises:
             ModelFault: the script says that this try fails.
-            AgentError: a function returned something that is no item of a script.
+            AgentError: a function returned something that is not an item of a script.
             ScriptExhausted: the script has no more items.
         """
         async for piece in self._pieces(await self._settled(self._choose, request), request):

@@ -82,7 +82,7 @@ async def fan_out(verbs: Verbs, worker: Agent[Any], goals: Sequence[str], plan: 
 
 
 def read_goals(text: str, *, most: int) -> list[str]:
-    """Return the first `most` goals in a model's answer. Values that are no text are skipped.
+    """Return the first `most` goals in a model's answer. Values that are not text are skipped.
 
     Raises:
         BadAnswer: the answer contains no list of goals, or no goal in it is a text.

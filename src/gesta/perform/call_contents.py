@@ -129,7 +129,7 @@ NO_ARGUMENT = (
 def checked_call(agent: Agent, call: ReplyCall) -> ToolCallContent:
     """Return the content to record for a tool call in a model's reply. An invalid call gets a content with the error.
 
-    If the arguments are no JSON object, the agent's `repair` function may correct them. It is called only for tools
+    If the arguments are not a JSON object, the agent's `repair` function may correct them. It is called only for tools
     without effects and for tools that need approval.
     """
     args, wrong_text = _object(call.args)
@@ -167,7 +167,7 @@ def _object(text: str) -> tuple[dict[str, Any] | None, str]:
     try:
         value = _lenient_json(text) if text.strip() else {}
     except (ValueError, RecursionError) as wrong:
-        return None, f"are no JSON ({wrong}); they began {text[:EXCERPT]!r}"
+        return None, f"are not JSON ({wrong}); they began {text[:EXCERPT]!r}"
     if not isinstance(value, dict):
         return None, f"are a JSON {type(value).__name__}, expected an object; they began {text[:EXCERPT]!r}"
     return value, ""

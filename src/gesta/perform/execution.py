@@ -212,7 +212,7 @@ class LiveRun:
     def span(self, seq: int) -> TraceContext | None:
         """Return the tracing span for the part of the turn that begins with the entry `seq`.
 
-        `None` if no turn is open, or in a child run that was resumed by itself: only its parent run knows the trace.
+        `None` if no turn is open, or in a child run that was resumed alone: only its parent run knows the trace.
         """
         turn, opened = self.state.turn, self.state.opened
         if turn is None or opened is None or (opened.parent_run is not None and self._above is None):

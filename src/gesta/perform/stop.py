@@ -21,7 +21,7 @@ GRACE_S = 10.0
 
 
 class TurnLeft(BaseException):
-    """Raised in a turn that was asked to stop. This exception is no error; do not catch it."""
+    """Raised in a turn that was asked to stop. This exception is not an error; do not catch it."""
 
 
 class Stop:

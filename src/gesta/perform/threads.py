@@ -219,7 +219,7 @@ class ThreadCall:
     def leave(self) -> Returned | None:
         """Stop waiting. Return the result of the function, or `None` if it still runs.
 
-        If it still runs, its result is passed to `late` when it ends. An awaitable is no result: its end is not known.
+        If it still runs, its result is passed to `late` when it ends. An awaitable is not a result: its end is unknown.
         """
         with self._lock:
             self.left, returned = True, self._returned

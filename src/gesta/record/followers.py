@@ -373,7 +373,7 @@ class Followers:
 
     @property
     def watching(self) -> bool:
-        """Whether at least one follower is reading, so that the record is watched."""
+        """Whether at least one follower is reading. Only then is the record watched."""
         return self._watch is not None and self._watch.at_work
 
     def follower(self, target: Target, after: int | str = 0, most: float = MOST_WAITING) -> Follower:

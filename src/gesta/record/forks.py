@@ -47,7 +47,7 @@ async def advance(agent: Agent, live: LiveRun) -> Outcome:
 
 
 async def base_below(name: str, live: LiveRun) -> Forked | None:
-    """Return the base for a child run of a fork; `None` if the parent run is no fork.
+    """Return the base for a child run of a fork; `None` if the parent run is not a fork.
 
     The base is the child run `name` of the parent run's base. The new child run shares no entries with it, only the
     results of calls.

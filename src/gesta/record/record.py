@@ -279,7 +279,7 @@ class Record(Inbox):
         state: Any = None,
         **annotations: Any,
     ) -> AsyncIterator[Log]:
-        """Open a span in a run, and yield a log. A program that is no Gesta agent can write entries into the log.
+        """Open a span in a run, and yield a log. A program that is not a Gesta agent can write entries into the log.
 
         Args:
             name: name of the span.
@@ -371,7 +371,7 @@ def opening_of(agent: Agent[T], said: Said, options: MessageOptions) -> tuple[Ag
     """
     if not isinstance(agent, Agent):
         raise AgentError(
-            f"{agent!r:.60} is no agent. Write gesta.Agent(NAME, model=...), or the variable that holds one."
+            f"{agent!r:.60} is not an agent. Write gesta.Agent(NAME, model=...), or the variable that holds one."
         )
     if options.keys() - OF_MESSAGE:
         of_message = {name: each for name, each in options.items() if name not in OF_MESSAGE}

@@ -101,7 +101,7 @@ class Watch:
 
 
 def bound_of(most: float) -> float:
-    """Return `most`, the greatest number of what may wait in a queue. Raises AgentError if that is no number from 1."""
+    """Return `most`, the greatest number of what may wait in a queue. Raises AgentError if it is not at least 1."""
     if not isinstance(most, int | float) or not most >= 1:  # neither is NaN
         raise AgentError(f"most= of record.follow: found {most!r:.40}, expected a number of at least 1, such as 1000.")
     return most

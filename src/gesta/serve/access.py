@@ -71,7 +71,9 @@ class Access(Struct, frozen=True, kw_only=True, metaclass=Spelled):
                 raise AgentError(f"Access({name}={value!r:.60}): expected texts that are not empty.")
         for origin in self.origins:
             if not ORIGIN.fullmatch(origin):
-                raise AgentError(f"{origin!r:.80} is no origin of a page, expected one such as 'https://shop.example'.")
+                raise AgentError(
+                    f"{origin!r:.80} is not an origin of a page, expected one such as 'https://shop.example'."
+                )
         for name in ("body_bytes", "turns", "followers"):
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int) or value < 1:

@@ -160,7 +160,7 @@ async def read(request: Request, form: type[Body]) -> Body:
     except msgspec.ValidationError as wrong:
         raise Refused(400, "BadRequest", f"{wrong}.{near(str(wrong), form)}") from wrong
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as wrong:
-        raise Refused(400, "BadRequest", f"The body is no JSON: {wrong}.") from wrong
+        raise Refused(400, "BadRequest", f"The body is not JSON: {wrong}.") from wrong
 
 
 def near(said: str, form: type[msgspec.Struct]) -> str:

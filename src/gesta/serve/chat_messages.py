@@ -108,7 +108,7 @@ def conversation(request: ChatRequest) -> Asked:
         )
     if not results and not words:
         raise Refused(
-            400, "BadRequest", "The last message is no user message and no result of a tool: nothing is asked."
+            400, "BadRequest", "The last message is neither a user message nor a result of a tool: nothing is asked."
         )
     told = [(each.role, _text(each)) for each in said[:last] if each.role != "tool" and not each.tool_calls]
     return Asked(system="\n\n".join(filter(None, system)), history=_joined(told), words=words, results=results)
@@ -148,9 +148,10 @@ def _part(given: dict[str, Any]) -> str | Part:
         if found is None and url.startswith(("https://", "http://")):
             return Part(type="image", url=url)  # the model's provider may fetch it
         if found is None:
-            raise Refused(400, "BadRequest", "The address of an image is no http address and no data: URL in base64.")
+            wrong_url = "The address of an image is neither an http address nor a data: URL in base64."
+            raise Refused(400, "BadRequest", wrong_url)
         try:
             return Part(type="image", media_type=found[1], data=base64.b64decode(found[2], validate=True))
         except binascii.Error as wrong:
-            raise Refused(400, "BadRequest", f"An image is no base64: {wrong}.") from wrong
+            raise Refused(400, "BadRequest", f"An image is not base64: {wrong}.") from wrong
     raise Refused(400, "BadRequest", f"A part of a message is of type {kind!r:.40}, expected text or image_url.")

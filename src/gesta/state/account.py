@@ -203,7 +203,7 @@ class Weight(Struct):
         self.since.clear()
 
     def compact(self, content: CompactionContent) -> None:
-        """Subtract the tokens that a compaction left out, and add those of its summary."""
+        """Subtract from the count the tokens that a compaction left out, and add those of its summary."""
         freed = int(number(content.tokens, 0))
         self.known = max(0, self.tokens - freed + text_tokens(content.summary or ""))
         self.since.clear()

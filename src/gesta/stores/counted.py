@@ -2,7 +2,7 @@
 
 The table `COUNTED` says which members of the report to add. `model.usage.tokens` does the same in Python. The
 expressions read a column `usage`, which holds the result of `USAGE`. Without that column, SQL would parse the whole
-reply for each count. A count that is no integer from 0 to `MAX_COUNT` is ignored, as in Python.
+reply for each count. A count that is not an integer from 0 to `MAX_COUNT` is ignored, as in Python.
 """
 
 from gesta.model.usage import COUNTED, MAX_COUNT

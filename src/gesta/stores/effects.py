@@ -111,7 +111,7 @@ class Sql:
 
     @contextmanager
     def guarded(self, timeout_s: float | None) -> Iterator[None]:
-        """Make SQLite refuse changes of tables that are not the tool's, inside the block.
+        """Make SQLite refuse changes to tables that are not the tool's, while the block runs.
 
         After the block, this object refuses every statement.
 

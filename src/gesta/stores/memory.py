@@ -86,7 +86,7 @@ class MemoryStore:
             LeaseLost: the lease is no longer held, the run has newer entries, or a letter of the batch has left the
                 inbox.
             ValueError: the rows do not follow each other.
-            WriteFailed: the store is closed, or the content of a `begin` entry is no JSON object.
+            WriteFailed: the store is closed, or the content of a `begin` entry is not a JSON object.
         """
         return self._append(batch)
 
@@ -357,7 +357,7 @@ class MemoryStore:
         try:
             opened = msgspec.json.decode(row.content, type=Beginning).opened
         except msgspec.MsgspecError as error:
-            raise WriteFailed(ADDRESS, f"entry {row.run}.{row.seq} is no begin: {error}") from error
+            raise WriteFailed(ADDRESS, f"entry {row.run}.{row.seq} is not a begin: {error}") from error
         if opened is None or opened.get("session") is None:
             return None
         session, name, record, parent = (text(opened.get(key)) for key in ("session", "name", "record", "parent_run"))

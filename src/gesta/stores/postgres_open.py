@@ -138,7 +138,7 @@ def located(address: str, busy_s: float = BUSY_S) -> Place:
         given = conninfo_to_dict(base + (f"?{plain}" if plain else ""))
     except psycopg.ProgrammingError as error:
         raise BadAddress(
-            f"{bare!r} is no address of a PostgreSQL database ({type(error).__name__}). "
+            f"{bare!r} is not an address of a PostgreSQL database ({type(error).__name__}). "
             "One looks like postgresql://user@host:5432/database."
         ) from None  # its message may hold the password
     missing = {name: value for name, value in CLIENT.items() if name not in given}

@@ -141,7 +141,7 @@ class Transaction:
         return [rows[-1][0] if rows else None for rows in places], given
 
     def added(self, work: Work) -> int | None:
-        """Return the pos of the last row of a batch that was added before; `None` if it was not, or is no batch."""
+        """Return the pos of the last row of a batch that was added before; `None` if it was not, or is not a batch."""
         if not isinstance(work, Batch) or not work.rows:
             return None
         last = work.rows[-1]

@@ -260,5 +260,5 @@ class RunIndex:
 
 
 def sayable(text: str) -> str:
-    """Return a text that SQLite can hold. A lone surrogate (from a byte that is no UTF-8) becomes `?`."""
+    """Return a text that SQLite can hold. A lone surrogate (from a byte that is not UTF-8) becomes `?`."""
     return text if text.isascii() else text.encode("utf-8", "replace").decode()

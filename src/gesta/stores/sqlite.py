@@ -90,7 +90,7 @@ class InlineSqliteStore:
         Raises:
             RecordBusy: others wrote the file for `busy_s` seconds, or have a record of an older format open.
             NoRecord: there is no record to read.
-            BrokenRecord: the file is no record, or is damaged; it was not changed.
+            BrokenRecord: the file is not a record, or is damaged; it was not changed.
             NewerRecord: a later release made the record; it was not changed.
             WriteFailed: the file cannot be made or written here or by this user, or lacks its last commits.
         """

@@ -112,7 +112,7 @@ def as_objects(rows: Iterable[Iterable[object]]) -> list[Object]:
 def examined(objects: Iterable[Object]) -> Schema:
     """Return which objects of a schema are not Gesta's, and which of Gesta's are missing.
 
-    An empty schema lacks nothing, because it is no record yet.
+    An empty schema lacks nothing, because it is not a record yet.
     """
     found: dict[str, list[Object]] = {"refused": [], "aside": [], "beside": [], "known": []}
     there = set[str]()

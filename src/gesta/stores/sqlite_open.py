@@ -1,6 +1,6 @@
 """Opens a record's file, after a check of its first bytes, and turns SQLite's errors into errors of Gesta.
 
-A record is the stored history of all runs (conversations of agents). A file that is no record is never changed. A
+A record is the stored history of all runs (conversations of agents). A file that is not a record is never changed. A
 record is made in one transaction, so that no crash leaves half of one. The header (the file's first 100 bytes) is read
 through SQLite's own file layer: if Python opened and closed the file, POSIX would drop all locks of this process on it,
 SQLite's included.
@@ -38,8 +38,8 @@ WORDS: dict[type[Exception], str] = {
     apsw.IOError: "the disk or file system failed",
     apsw.CantOpenError: "the file, or one that SQLite needs beside it, cannot be opened",
     apsw.CorruptError: "its pages are damaged or cut off",
-    apsw.NotADBError: "it is no SQLite database",
-    apsw.FormatError: "it is no SQLite database",
+    apsw.NotADBError: "it is not an SQLite database",
+    apsw.FormatError: "it is not an SQLite database",
     apsw.NoMemError: "there is no memory left",
     apsw.TooBigError: "a value is larger than SQLite takes (1 GB)",
     apsw.ConnectionClosedError: "it was closed",
@@ -70,13 +70,13 @@ def sniff(path: Path) -> bool:
     """Return whether a file is a record, without changing anything. An empty or missing file is not a record yet.
 
     Raises:
-        BrokenRecord: the file is no record, or cannot be read.
+        BrokenRecord: the file is not a record, or cannot be read.
         NewerRecord: a later release made it.
     """
     if not path.exists():
         return False
     if not path.is_file():
-        raise BrokenRecord(str(path), "it is a folder" if path.is_dir() else "it is no file")
+        raise BrokenRecord(str(path), "it is a folder" if path.is_dir() else "it is not a file")
     try:
         file = apsw.VFSFile("", str(path), [apsw.SQLITE_OPEN_MAIN_DB | apsw.SQLITE_OPEN_READONLY, 0])
         try:
@@ -88,7 +88,7 @@ def sniff(path: Path) -> bool:
     if not header:
         return False
     if header[:16] != MAGIC:
-        raise BrokenRecord(str(path), f"it is no SQLite database, but begins with {bytes(header[:16])!r}")
+        raise BrokenRecord(str(path), f"it is not an SQLite database, but begins with {bytes(header[:16])!r}")
     refuse_others(path, int.from_bytes(header[68:72], "big"), int.from_bytes(header[60:64], "big"))
     if header[59] > 1:
         raise BrokenRecord(str(path), "its text is UTF-16, and every release of Gesta writes UTF-8")
@@ -156,7 +156,7 @@ def enter(connection: apsw.Connection, path: Path) -> None:
     except BaseException as error:
         disconnect(connection)
         if isinstance(error, UnicodeDecodeError):
-            raise BrokenRecord(str(path), "what describes its tables is no text") from error
+            raise BrokenRecord(str(path), "what describes its tables is not text") from error
         raise
 
 
@@ -236,7 +236,7 @@ def identity(connection: apsw.Connection, path: Path) -> Info:
     except apsw.SQLError as error:
         raise BrokenRecord(str(path), f"its tables are not those of a record ({error})") from error
     except UnicodeDecodeError as error:
-        raise BrokenRecord(str(path), f"what it says of itself is no UTF-8 text ({error})") from error
+        raise BrokenRecord(str(path), f"what it says of itself is not UTF-8 text ({error})") from error
     if not rows:
         raise BrokenRecord(str(path), "it has lost its own id")
     id, created_at, mark, format = rows[0]
@@ -249,7 +249,7 @@ def located(address: str | os.PathLike[str], *, readonly: bool) -> Path:
     """Return the absolute path of a file. All links are resolved, so that every user of the file gets the same path.
 
     Raises:
-        BadAddress: no file can have that name, or the name is no UTF-8.
+        BadAddress: no file can have that name, or the name is not UTF-8.
         NoRecord: there is no record to read.
         WriteFailed: there is no folder to create a record in.
     """
@@ -257,7 +257,7 @@ def located(address: str | os.PathLike[str], *, readonly: bool) -> Path:
         path = Path(address).resolve()
         str(path).encode()  # SQLite opens only names in UTF-8
     except ValueError as error:  # no file can have this name
-        raise BadAddress(f"{str(address)!r} is no name of a file: {error}.") from error
+        raise BadAddress(f"{str(address)!r} is not a name of a file: {error}.") from error
     if readonly and not path.exists():
         raise NoRecord(str(path))
     if not path.parent.is_dir():

@@ -59,7 +59,7 @@ class Reader:
         """Return the identity of the record. If that fails, the reader is closed.
 
         Raises:
-            apsw.Error: the file cannot be read. BrokenRecord, NewerRecord: it is no record that this release reads.
+            apsw.Error: the file cannot be read. BrokenRecord, NewerRecord: it is not a record that this release reads.
         """
         try:
             if self._stamp is None:
@@ -218,7 +218,7 @@ class Reader:
         return self._all(query, numbers)
 
     def _all_escaped(self, query: str, values: tuple[Any, ...], odd: UnicodeDecodeError) -> list[Any]:
-        """Return the rows of a query that finds texts which are no valid UTF-8. Wrong bytes become lone surrogates.
+        """Return the rows of a query that finds texts which are not valid UTF-8. Wrong bytes become lone surrogates.
 
         Args:
             odd: the error that the query raised at first.

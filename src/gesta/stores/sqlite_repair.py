@@ -45,7 +45,7 @@ def look(address: str) -> Repair:
 
     Raises:
         NoRecord: there is no file.
-        BrokenRecord: the file is no record, or is damaged.
+        BrokenRecord: the file is not a record, or is damaged.
         NewerRecord: a later release of Gesta made the record.
         RecordError: the file cannot be read.
     """

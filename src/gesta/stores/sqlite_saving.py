@@ -148,7 +148,7 @@ def saved_beside(path: Path) -> Iterator[Path]:
 
 
 def read_saved(path: Path) -> tuple[list[Any], set[tuple[Any, ...]]] | None:
-    """Return the record id in a saved file, and the pos and digest of each entry; `None` if it is no record."""
+    """Return the record id in a saved file, and the pos and digest of each entry; `None` if it is not a record."""
     with suppress(apsw.Error, OSError, RecordError):
         return steady(path, lambda: (_asked(path, ID), set(_asked(path, ROWS))))
     return None

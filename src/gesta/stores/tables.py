@@ -248,12 +248,12 @@ def put_views(connection: apsw.Connection) -> None:
     """Create the views of this release as temporary views, if a view in the record is missing or differs.
 
     Raises:
-        RecordError: the text of a view is no UTF-8. apsw.Error: the file is broken or locked.
+        RecordError: the text of a view is not UTF-8. apsw.Error: the file is broken or locked.
     """
     try:
         schema = connection.execute("SELECT name, sql FROM main.sqlite_master WHERE type = 'view'").fetchall()
     except UnicodeDecodeError as error:
-        raise RecordError(f"The text of a view in this record is no UTF-8: {error}.") from error
+        raise RecordError(f"The text of a view in this record is not UTF-8: {error}.") from error
     found = {str(name): text for name, text in schema}
     if any(found.get(name) != text.replace(" IF NOT EXISTS", "") for name, text in OWN_VIEWS.items()):
         connection.execute("PRAGMA query_only = OFF")  # SQLite regards making temporary views as writing
@@ -284,7 +284,7 @@ def escaped(
     try:
         rows = connection.execute(wrapped, tuple(parameters))
     except apsw.SQLError as error:
-        wrong = f"a text is no UTF-8 ({found}). CAST(… AS BLOB) gives its bytes"
+        wrong = f"a text is not UTF-8 ({found}). CAST(… AS BLOB) gives its bytes"
         raise RecordError(f"Cannot answer {query!r}: {wrong}.") from error
     for row in rows:
         yield tuple(map(_decoded, row[: len(names)], row[len(names) :]))

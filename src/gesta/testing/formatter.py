@@ -64,7 +64,7 @@ def history(*contents: Content | tuple[Content, int]) -> list[Entry]:
 
 
 def call(name: str = "look", id: str | None = None, args: Any = None) -> ToolCallContent:
-    """Return the content of a tool call, by default of a tool `look` without an id."""
+    """Return the content of a tool call. By default it calls the tool `look` and has no id."""
     return ToolCallContent(tool_name=name, tool_args={"where": "here"} if args is None else args, tool_call_id=id)
 
 
@@ -168,12 +168,12 @@ class FormatterContract:
     def test_every_message_says_of_which_entries_it_was_made(self) -> None:
         for message in self.format(TURN):
             assert message.sources, f"a message of role {message.role} names no source: {message.text!r:.80}"
-            assert set(message.sources) <= {entry.seq for entry in TURN}, "a source is no entry of the segment"
+            assert set(message.sources) <= {entry.seq for entry in TURN}, "a source is not an entry of the segment"
 
     def test_a_message_is_plain_values(self) -> None:
         for message in self.format(TURN):
             assert isinstance(message.text, str)
-            assert all(type(call.args) is dict for call in message.calls), "arguments of a call are no object"
+            assert all(type(call.args) is dict for call in message.calls), "arguments of a call are not an object"
             assert message.role in ("system", "user", "assistant", "tool"), f"no role is named {message.role!r}"
 
     def test_a_header_is_dressed_as_a_new_one(self) -> None:

@@ -74,9 +74,9 @@ class ImporterContract:
             every = self.read(source)
             assert every, f"{name!r} holds no conversation"
             for one in every:
-                assert one.id and plain_name(one.id) == one.id, f"the id {one.id!r} is no plain line of text"
-                assert one.name and plain_name(one.name) == one.name, f"the name {one.name!r} is no plain line of text"
-                assert re.fullmatch("[0-9a-f]{64}", one.digest), f"the digest {one.digest!r} is no SHA-256 in hex"
+                assert one.id and plain_name(one.id) == one.id, f"the id {one.id!r} is not a plain line"
+                assert one.name and plain_name(one.name) == one.name, f"the name {one.name!r} is not a plain line"
+                assert re.fullmatch("[0-9a-f]{64}", one.digest), f"the digest {one.digest!r} is not a SHA-256 in hex"
             assert len({one.id for one in every}) == len(every), "two conversations of one file have the same id"
 
     def test_reading_again_gives_the_same(self) -> None:

@@ -95,7 +95,7 @@ class ModelContract:
 
     def test_it_has_a_name_and_its_encoder_a_version(self) -> None:
         model = self.make_model()
-        assert model.name.isprintable() and model.name, f"the name {model.name!r} is no line of text"
+        assert model.name.isprintable() and model.name, f"the name {model.name!r} is not a line of text"
         name, _, version = model.encoder.partition("/")
         assert name and version, f"the encoder {model.encoder!r} has no version, as in `chat-completions/1`"
 
@@ -219,11 +219,11 @@ def strict(body: bytes, what: str) -> None:
     try:
         json.loads(body.decode(), parse_constant=_refuse, parse_int=str)
     except ValueError as error:
-        raise AssertionError(f"{what} is no JSON ({error}): {body[:200]!r}") from error
+        raise AssertionError(f"{what} is not JSON ({error}): {body[:200]!r}") from error
 
 
 def _refuse(word: str) -> None:
-    raise ValueError(f"{word} is no JSON")
+    raise ValueError(f"{word} is not JSON")
 
 
 def cuts(pieces: Sequence[Piece]) -> Iterator[list[Piece]]:

@@ -1,7 +1,7 @@
 """Finds the JSON objects in a text in one pass, whatever text is around them.
 
 A brace starts an object only if the next characters look like a member: a quote, a word and a colon, or the closing
-brace. So most code in prose is skipped. Objects inside an object are not reported by themselves. Line ends inside
+brace. So most code in prose is skipped. Objects inside an object are not reported separately. Line ends inside
 strings are accepted, and so are Python's quotes and constants, because models write them. An object that cannot be read
 is reported with a problem in place of a value. The objects inside it are ignored, because acting on half of what the
 model meant is worse than asking again. The time is linear in the length of the text.

@@ -57,7 +57,7 @@ def visible_value(value: Any) -> Any:
 
 
 def remarks(value: Any) -> list[str]:
-    """Return warnings about strange characters in a value, for a person who has to decide. No warning is repeated."""
+    """Return warnings about strange characters in a value that a person has to approve. No warning is repeated."""
     found: dict[str, None] = {}
     for text in _texts(value):
         for word in _words(text):

@@ -114,19 +114,19 @@ async def _read_more(state: State, elsewhere: tuple[Key, ...], read_run: ReadRun
 
 
 def _key(entry: Entry | str | Key) -> Key:
-    """Return the run and the seq of an entry. Raises GestaError for a text that is no id of an entry."""
+    """Return the run and the seq of an entry. Raises GestaError for a text that is not an id of an entry."""
     if isinstance(entry, Entry):
         return entry.run, entry.seq
     if isinstance(entry, str):
         run, _, seq = entry.rpartition(".")
         if not run or not seq.isdecimal():
             raise GestaError(
-                f"{entry!r} is no id of an entry. An id is a run, a dot and a seq: `gesta log` shows them."
+                f"{entry!r} is not an id of an entry. An id is a run, a dot and a seq: `gesta log` shows them."
             )
         return run, int(seq)
     if not isinstance(entry, tuple):
         raise GestaError(
-            f"A value of type {type(entry).__name__} is no entry. Pass an entry of record.read(run), such as "
+            f"A value of type {type(entry).__name__} is not an entry. Pass an entry of record.read(run), such as "
             "the one of kind 'assistant', or its id, or its run and seq."
         )
     return entry

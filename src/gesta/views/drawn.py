@@ -25,7 +25,7 @@ MB."""
 WORDS, LETTERS = 3, 4
 """Smallest number of words in a passage, and smallest number of letters that one of its words must have."""
 ALONE = 5
-"""Smallest number of letters of a word that is a passage by itself, if no other source contains the word."""
+"""Smallest number of letters of a word that is a passage on its own, if no other source contains the word."""
 WORD = re.compile(r"\d+(?:[.,:/-]\d+)*|\w+(?:[@.'\u2019_-]\w+)*")
 QUOTES = ("'", '"')
 """Quotation marks. A capitalised word after one of them is taken for a name, even at the beginning of a sentence."""
@@ -112,7 +112,7 @@ class Known(Struct, frozen=True):
     held: Counter[str]
     """Number of sources that contain each word."""
     small: set[str]
-    """Words that occur somewhere without a capital, so that they are no names."""
+    """Words that occur somewhere without a capital, so that they are not names."""
 
 
 def drawn(found: Explanation, texts: Texts | None = None) -> tuple[Drawn, ...]:

@@ -93,7 +93,7 @@ def without(value: Any, found: list[File], depth: int = 0) -> Any:
 
 
 def image_type(data: bytes) -> str | None:
-    """Return the media type of an image by its first bytes; `None` if it is no image of the types in `IMAGES`."""
+    """Return the media type of an image by its first bytes; `None` if it is not an image of the types in `IMAGES`."""
     found = next((type_ for begin, type_ in BEGINNINGS if begin.match(data)), None)
     return found if found in IMAGES else None
 

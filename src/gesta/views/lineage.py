@@ -238,7 +238,7 @@ def _elsewhere(state: State, wanted: Iterable[Key]) -> tuple[Key, ...]:
 
 
 def _ordered(state: State, wanted: Iterable[Key]) -> Iterator[Key]:
-    """Yield the `wanted` entries in the order of the record, but each entry after its causes."""
+    """Yield the `wanted` entries in the order of the record, except that no entry comes before its causes."""
     within, begun, done = set(wanted), set[Key](), set[Key]()
     left = sorted(within, key=lambda key: (state.entries[key].pos, key[1], key[0]), reverse=True)
     while left:

@@ -22,7 +22,7 @@ LOSSES: Mapping[str, str] = MappingProxyType(
         "late": "results that came after their call was closed; they stand in a user's message",
         "call-id": "ids that a provider gave to calls and that were odd or repeated; others stand for them",
         "tool-name": "names of tools that no provider takes",
-        "arguments": "arguments that are no JSON object; an empty one stands for them",
+        "arguments": "arguments that are not a JSON object; an empty one stands for them",
         "file": "images and files that are not on record themselves",
         "file-in-words": "images and files that this provider takes no such message with; a note names them",
         "settings": "settings by another provider's names; they go as they are, and may be refused",
@@ -42,7 +42,7 @@ def losses(entries: Sequence[Entry], messages: Sequence[Message], by: str = "") 
         entries: the entries that the messages were made from.
         messages: the messages.
         by: name of the model to which the messages are sent, as `gesta.model.request.native_by` returns it. Signatures
-            and other native items of its own replies are sent back to it, so they are no loss. Empty for no model.
+            and other native items of its own replies are sent back to it, so they are not lost. Empty for no model.
     """
     found: Counter[str] = Counter()
     shown = {seq for message in messages for seq in message.sources}

@@ -22,7 +22,7 @@ CHANGING = ("model", "instructions", "settings", "output", "prompt", "tools_in")
 
 
 class Step(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One difference between the messages of two requests. Equal messages at the beginning are no differences."""
+    """One difference between the messages of two requests. Equal messages at the beginning are not differences."""
 
     change: Literal["added", "changed", "again", "gone"]
     """`added`, `changed`, `gone` (left out), or `again`: the same message, but after a change."""

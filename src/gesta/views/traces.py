@@ -94,7 +94,7 @@ class Turn:
     def lacks(self, entry: Entry) -> int | None:
         """Return the seq of the header that must be passed to `know` before `entry` is passed to `add`.
 
-        Returns `None` if no header has to be passed: `entry` is no request, or its header is set already.
+        Returns `None` if no header has to be passed: `entry` is not a request, or its header is set already.
         """
         content = entry.content
         return content.header if isinstance(content, kinds.RequestContent) and content.header != self.headed else None

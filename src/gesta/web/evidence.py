@@ -185,7 +185,7 @@ def heads_in(text: str) -> list[Head]:
     """Return the heads in a text, one a line; blank lines are skipped.
 
     Raises:
-        AgentError: a line is no head. The message names the line.
+        AgentError: a line is not a head. The message names the line.
     """
     found = list[Head]()
     for number, line in enumerate(text.splitlines(), 1):
@@ -193,7 +193,7 @@ def heads_in(text: str) -> list[Head]:
         if head is not None:
             found.append(head)
         elif line.strip():
-            raise AgentError(f"Line {number} is no head. A head is RUN.SEQ:DIGEST, as `gesta verify --keep` writes.")
+            raise AgentError(f"Line {number} is not a head. A head is RUN.SEQ:DIGEST, as `gesta verify --keep` writes.")
     return found
 
 

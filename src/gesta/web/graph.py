@@ -143,7 +143,7 @@ def _causes(nodes: Iterable[Node], shown: Collection[str]) -> dict[tuple[str, st
 
 
 def _instructions(shown: Sequence[Node]) -> dict[tuple[str, str], str]:
-    """Return the edges from each Instructions node to the next node of its run that is no Question, all as "cause"."""
+    """Return the edges from each Instructions node to the run's next node that is not a Question, all as "cause"."""
     edges = dict[tuple[str, str], str]()
     for node in shown:
         if node.type == "Instructions":

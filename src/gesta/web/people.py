@@ -142,4 +142,4 @@ async def _given(record: Record, wait: Waiting, word: Word) -> Receipt:
         case "doubt", "done" | "failed" | "retry" as verdict:
             return await record.resolve(wait, verdict, by=word.by, result=word.value)
         case what, verdict:
-            raise AgentError(f"{verdict!r} is no answer to a wait for {what}.")
+            raise AgentError(f"{verdict!r} is not an answer to a wait for {what}.")

@@ -128,7 +128,7 @@ class SentPages:
         }
 
     async def made(self, run: str, wanted: Wanted) -> Made:
-        """Return a rebuilt request. For an entry that is no request, return the request that would be sent after it.
+        """Return a rebuilt request. For an entry that is not a request, return the request that would be sent after it.
 
         Raises:
             Refused: there is no such entry, formatter or provider.

@@ -30,7 +30,7 @@ Ended = tuple[EndContent, tuple[Cause, ...]]
 
 
 class Suspended(BaseException):
-    """Raised in a program whose turn has to wait, to stop the program. This exception is no error; do not catch it."""
+    """Raised in a program whose turn has to wait, to stop the program. It is not an error; do not catch it."""
 
 
 class Stopped(BaseException):

@@ -66,7 +66,7 @@ async def _played(agent: Agent, verbs: Verbs, live: LiveRun) -> Finish | None:
 def _awaitable(agent: Agent, begun: Any) -> Awaitable[Any]:
     if not isawaitable(begun):
         found = f"it returned {begun!r:.60}, expected a coroutine"
-        raise TypeError(f"The program of agent {agent.name!r} is no async function: {found}. Write `async def`.")
+        raise TypeError(f"The program of agent {agent.name!r} is not an async function: {found}. Write `async def`.")
     return begun
 
 

@@ -56,7 +56,7 @@ def library() -> Any:
 
 
 def no_odd_line(told: logging.LogRecord) -> bool:
-    """Return whether a record of the library's log is no traceback about a line that is no message.
+    """Return whether a record of the library's log is not a traceback about a line that is not a message.
 
     A link warns of such lines once.
     """
@@ -195,10 +195,10 @@ class Link:
         """Warn, once, that the server writes what is left out."""
         if not self._warned:
             self._warned = True
-            LOGGER.warning("The MCP server %s writes lines that are no messages; they are left out.", self.spec.shown)
+            LOGGER.warning("The MCP server %s writes lines that are not messages; they are left out.", self.spec.shown)
 
     def _fits(self, message: Any) -> bool:
-        """Return whether a message is no notification, or one that fits the protocol. Warn of others, once."""
+        """Return whether a message is not a notification, or one that fits the protocol. Warn of others, once."""
         lib, said = library(), getattr(message, "message", None)
         if not isinstance(said, lib.types.JSONRPCNotification):
             return True

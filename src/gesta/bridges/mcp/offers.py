@@ -192,14 +192,14 @@ def unusable(each: Mapping[str, Any]) -> str | None:
     """Return the reason why a tool cannot be offered to a model; `None` if it can."""
     name, schema = each.get("name"), each.get("inputSchema", {})
     if not isinstance(name, str) or not name or len(name) > 200:
-        return "its name is no text of 1 to 200 characters"
+        return "its name is not a text of 1 to 200 characters"
     if not isinstance(schema, dict) or schema.get("type", "object") != "object":
         return "its schema is not that of an object"
     properties, required = schema.get("properties", {}), schema.get("required", [])
     if not isinstance(properties, dict) or not all(isinstance(part, dict | bool) for part in properties.values()):
-        return "the properties of its schema are no schemas"
+        return "the properties of its schema are not schemas"
     if not isinstance(required, list) or not all(isinstance(key, str) for key in required):
-        return "its schema requires what are no names"
+        return "its schema requires what are not names"
     if (each.get("execution") or {}).get("taskSupport") == "required":
         return "it can only be called as a task of MCP"
     problem = _odd(schema, MOST_DEEP)

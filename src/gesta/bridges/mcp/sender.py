@@ -118,7 +118,7 @@ class Sender(httpx2.AsyncClient):
                 return response
             await response.aclose()
             place = response.headers["location"].partition("?")[0]
-            return self._instead(request, of, "lost", f"HTTP {status} to {place}, which is no answer to the request")
+            return self._instead(request, of, "lost", f"HTTP {status} to {place}, not an answer to the request")
         try:
             body = await _body(response)
         except (httpx2.TransportError, httpx2.DecodingError) as failure:
@@ -134,7 +134,7 @@ class Sender(httpx2.AsyncClient):
             return httpx2.Response(status, headers=kept, content=body, request=request)
         if status < 400:  # the server may have carried it out: the reply was cut off, or a proxy sent it
             what = f"{len(body)} bytes of {kind or 'no type'}" if body else "an empty reply"
-            return self._instead(request, of, "lost", f"HTTP {status} with {what}, which is no answer to the request")
+            return self._instead(request, of, "lost", f"HTTP {status} with {what}, not an answer to the request")
         said = f"HTTP {status} {response.reason_phrase}".strip()
         if forgotten:
             return self._instead(request, of, "gone", said)
@@ -154,7 +154,7 @@ class Sender(httpx2.AsyncClient):
         return status < 400 and isinstance(message, self._types.JSONRPCResponse) and message.id == of
 
     def _streamed(self, request: httpx2.Request, of: Any, response: httpx2.Response) -> httpx2.Response:
-        """Return a stream of events without those that are no messages or answer another request.
+        """Return a stream of events without those that are not messages or answer another request.
 
         The library `mcp` would take such an event for the server's answer. Without an answer, a stream that ends is
         a loss, as it is with a reply that is one JSON document. Another response is returned unchanged.

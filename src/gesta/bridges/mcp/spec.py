@@ -228,7 +228,7 @@ def _place(server: str | Sequence[str]) -> tuple[tuple[str, ...], str]:
         words = tuple(shlex.split(server))
     except ValueError as wrong:
         shown = SECRETS.message(" ".join(hidden(server.split())))
-        raise BadAddress(f"The MCP server is {shown!r:.200}, which is no command: {wrong}.") from wrong
+        raise BadAddress(f"The MCP server is {shown!r:.200}, which is not a command: {wrong}.") from wrong
     if not words or "://" in words[0]:
         raise BadAddress(no_server(SECRETS.address(server)))
     return words, ""

@@ -158,7 +158,7 @@ def _address(signal: Signal, base: str, said: str | None, given: Mapping[str, st
         return ""
     parts = urlsplit(address)
     if parts.scheme not in ("http", "https") or not parts.netloc:
-        raise TracingError(f"{address!r} is no address to send to, expected one such as http://127.0.0.1:4318.")
+        raise TracingError(f"{address!r} is not an address to send to, expected one such as http://127.0.0.1:4318.")
     if own:
         return own
     path = parts.path.rstrip("/")

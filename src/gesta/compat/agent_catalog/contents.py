@@ -98,7 +98,7 @@ class Model(msgspec.Struct, frozen=True, kw_only=True, metaclass=Checked):
         """Make an instance from a mapping, ignoring unknown members. An instance of this class is returned unchanged.
 
         Raises:
-            BadContent: the value is no mapping, or a member is missing or of a wrong type.
+            BadContent: the value is not a mapping, or a member is missing or of a wrong type.
         """
         if isinstance(obj, cls):
             return obj

@@ -100,7 +100,7 @@ def parts_of(content: Sequence[Any], files: Any) -> tuple[str, tuple[Part, ...]]
 
 
 def object_of(text: Any) -> dict[str, Any] | None:
-    """Return the dict that a JSON text contains; `None` if the text is no JSON object. A dict is copied."""
+    """Return the dict that a JSON text contains; `None` if the text is not a JSON object. A dict is copied."""
     try:
         found = json.loads(text) if isinstance(text, str) else text
     except (ValueError, RecursionError):
@@ -121,7 +121,7 @@ def args_text(args: Mapping[str, Any]) -> str:
 def sound_args(text: Any) -> str:
     """Return the text of a valid JSON object: `text` itself if it is valid, else a corrected text.
 
-    Values that JSON lacks, such as NaN, become texts. A text that is no JSON object becomes `{}`.
+    Values that JSON lacks, such as NaN, become texts. A text that is not a JSON object becomes `{}`.
     """
     try:
         if isinstance(text, str) and text.encode() and isinstance(json.loads(text, parse_constant=_refuse), dict):
@@ -136,7 +136,7 @@ def _refuse(constant: str) -> NoReturn:
 
 
 def note_of(part: Any) -> str:
-    """Return a short text to show in place of a part that is no text."""
+    """Return a short text to show in place of a part that is not text."""
     match part:
         case str():
             return part

@@ -220,7 +220,7 @@ def call_content(msg: ChatMessage) -> ToolCallContent:
     )
     if msg.args is None or object_of(msg.args) is not None:
         return made
-    wrong = {"raw_args": msg.args, "error": f"The arguments of {msg.action!r} are no JSON object."}
+    wrong = {"raw_args": msg.args, "error": f"The arguments of {msg.action!r} are not a JSON object."}
     return msgspec.structs.replace(made, status="error", meta=wrong)
 
 
@@ -240,7 +240,7 @@ def _repaired(args: str) -> dict[str, Any] | None:
     Raises MissingExtra if the package `json-repair` is not installed.
     """
     if LACKING is not None:
-        raise MissingExtra("Reading arguments that are no JSON", "json-repair", "repair") from LACKING
+        raise MissingExtra("Reading arguments that are not JSON", "json-repair", "repair") from LACKING
     return repair(args)
 
 

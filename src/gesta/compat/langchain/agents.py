@@ -36,7 +36,7 @@ class AgentAction(Serializable, frozen=True, kw_only=False):
     LITERAL = True
     tool: str
     tool_input: str | dict[str, Any]
-    """The arguments as a dict; a text if the tool takes one argument, or if the arguments are no JSON object."""
+    """The arguments as a dict; a text if the tool takes one argument, or if the arguments are not a JSON object."""
     log: str
     """The whole text that the model wrote. For a native call, a line that names the call is added."""
     type: Literal["AgentAction", "AgentActionMessageLog"] = "AgentAction"

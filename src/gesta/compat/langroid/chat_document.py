@@ -357,7 +357,7 @@ def _results(doc: ChatDocument, pending: list[str]) -> tuple[dict[str, str], str
 
 
 def _in_json(text: str, type_: Any) -> Any:
-    """Return a JSON text as a value of `type_`; `None` if the text is no JSON object or array, or does not fit."""
+    """Return a JSON text as a value of `type_`; `None` if the text is not a JSON object or array, or does not fit."""
     try:
         value = msgspec.json.decode(text) if text.lstrip()[:1] in ("{", "[") else None
     except msgspec.DecodeError:

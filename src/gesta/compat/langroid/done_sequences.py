@@ -89,7 +89,7 @@ def parse_done_sequence(sequence: str | DoneSequence, tools: Mapping[str, type] 
         tools: classes of tool messages by tool name. With them, the name in `T[name]` may also be that of a class.
 
     Raises:
-        ValueError: the text is no done sequence. The error shows which part of the text is wrong.
+        ValueError: the text is not a done sequence. The error shows which part of the text is wrong.
     """
     if isinstance(sequence, DoneSequence):
         if not sequence.events:
@@ -106,7 +106,7 @@ def parse_done_sequence(sequence: str | DoneSequence, tools: Mapping[str, type] 
 def parse_done_sequences(
     sequences: Iterable[str | DoneSequence] | None, tools: Mapping[str, type] | None = None
 ) -> list[DoneSequence]:
-    """Return several done sequences; see `parse_done_sequence`. Raises ValueError if a text is no done sequence."""
+    """Return several done sequences; see `parse_done_sequence`. Raises ValueError if a text is not a done sequence."""
     return [parse_done_sequence(sequence, tools) for sequence in sequences or ()]
 
 

@@ -200,7 +200,7 @@ def shaped(value: Any, type_: Any) -> Any:
 
 
 def fits(value: Any, type_: Any) -> bool:
-    """Return whether a value matches a type, with all its elements. Nothing is converted: `True` is no number."""
+    """Return whether a value matches a type, with all its elements. Nothing is converted: `True` is not a number."""
     origin, args = get_origin(type_), get_args(type_)
     if type_ is Any or type_ is object:
         return True

@@ -84,5 +84,5 @@ def _place(cls: type) -> str:
 
 
 def _open(cls: type) -> bool:
-    """Return whether messages of a class accept keywords that are no fields."""
+    """Return whether messages of a class accept keywords that are not fields."""
     return issubclass(cls, Struct) and bool(cls.__dictoffset__)

@@ -56,7 +56,7 @@ class Effect(Struct, frozen=True, kw_only=True):
 
 
 class Open(ToolMeta):
-    """A metaclass whose classes accept any keywords. Keywords that are no fields become attributes."""
+    """A metaclass whose classes accept any keywords. Keywords that are not fields become attributes."""
 
     def __call__(cls, /, **fields: Any) -> Any:  # noqa: N805, D102 - of a metaclass
         known = set(cls.__struct_fields__)
@@ -66,7 +66,7 @@ class Open(ToolMeta):
 
 
 class Loose:
-    """A mixin with a `repr` and an `==` that include attributes which are no fields."""
+    """A mixin with a `repr` and an `==` that include attributes which are not fields."""
 
     __struct_fields__: ClassVar[tuple[str, ...]]
     __hash__ = None  # type: ignore[assignment]  # instances are mutable

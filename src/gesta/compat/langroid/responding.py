@@ -286,8 +286,8 @@ def answered(
     A single result becomes the content. Several results go into `oai_tool_id2result`, in the order of their calls.
 
     Args:
-        ids: for each call, its id in the document that it was read from; `None` for a call without an id there. Without
-            `ids`, the calls are of a model's own reply.
+        ids: the ids of the calls, in the order in which they were made, if the calls were read from a document; `None`
+            stands for a call that had no id there. Leave `ids` out if the calls are part of the model's own reply.
     """
     results = sorted(results, key=lambda each: getattr(each.content, "call", None) or 0)  # a crash may mix the order
     contents = [each.content for each in results if isinstance(each.content, ToolResultContent)]

@@ -2,7 +2,7 @@
 
 DONE and __PASS__ are signals only as the whole text, or as its first or last word; DO-NOT-KNOW must be the whole text.
 So "I am not DONE yet" contains no signal; "DONE: 42", "The answer is 42. DONE" and "I am not DONE" do. Words in lower
-case are no signals. An address (such as `__SEND__:name`) must begin a word. Of several addresses, only the last is
+case are not signals. An address (such as `__SEND__:name`) must begin a word. Of several addresses, only the last is
 used: the text after it is sent, or, if nothing follows it, the text before it. The rest of a text is unchanged. Do not
 pass results of tools: they are data, which may contain such words by chance.
 """

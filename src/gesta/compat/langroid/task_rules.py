@@ -284,7 +284,7 @@ class TaskRules(Struct, eq=False, metaclass=Spelled):
         if status is StatusCode.STALLED and last.metadata.sender == self.pending_sender == Entity.USER:
             return None  # the person's message got no answer
         if status is StatusCode.STALLED and last.tool_messages and self.caller is None:
-            return None  # a tool that nobody handles is no answer
+            return None  # a tool that nobody handles is not an answer
         routing = self._routing(last)
         final = [each for each in last.tool_messages if isinstance(each, FinalResultTool)]
         said = [each for each in last.tool_messages if isinstance(each, DoneTool)]  # the model sent it in the last step
@@ -316,7 +316,7 @@ class TaskRules(Struct, eq=False, metaclass=Spelled):
     def loops(self) -> bool:
         """Return whether the answers repeat in a cycle, or every other message says that there is no answer.
 
-        Repeated tool calls alone are no loop, because a tool may poll. Such calls are a loop if a person repeats the
+        Repeated tool calls alone are not a loop, because a tool may poll. Such calls are a loop if a person repeats the
         same words between the calls, or if the agent repeatedly reports that it is done.
         """
         cycle, times = self.config.inf_loop_cycle_len, self.config.inf_loop_wait_factor

@@ -103,9 +103,9 @@ class Steps(TaskRules, eq=False):
             self.n_stalled_steps = max(self.n_stalled_steps, self.max_stalled_steps)
 
     def _is_spare(self, result: ChatDocument, r: Responder) -> bool:
-        """Return whether an answer comes from a sub-task that stalled: its last steps brought no answer.
+        """Return whether a result is only the last message of a sub-task that gave up because it made no progress.
 
-        Such an answer is used only if no other is valid.
+        Such a message is used as the answer only if there is no other valid answer.
         """
         return not self.is_done and r not in OWN and fills(result) and result.metadata.status is StatusCode.STALLED
 

@@ -242,7 +242,7 @@ def as_tool_class(cls: type) -> type[ToolForm]:
     fields: Mapping[str, Any] = getattr(cls, "model_fields", {})
     if not (hasattr(cls, "model_validate") and set(RESERVED) <= set(fields)):
         wanted = "a subclass of ToolMessage, or a pydantic model with `request` and `purpose`"
-        raise BadTool(f"{cls.__name__!r} is no class of tool messages; expected {wanted}.")
+        raise BadTool(f"{cls.__name__!r} is not a class of tool messages; expected {wanted}.")
     if "_tool_class" not in cls.__dict__:
         make: Any = type(cls)
         made = make(cls.__name__, (cls, ToolForm), {"__module__": cls.__module__, "__doc__": cls.__doc__})
@@ -270,7 +270,7 @@ def contexts(function: Callable[..., Any]) -> set[str]:
     target = unwrapped(function)[1]
     try:
         hints = get_type_hints(target)
-    except Exception:  # noqa: BLE001 - an annotation with an unknown name is no `Context`
+    except Exception:  # noqa: BLE001 - an annotation with an unknown name is not a `Context`
         hints = getattr(target, "__annotations__", {})
     return {name for name, hint in hints.items() if name != "return" and _is_context(hint)}
 

@@ -152,7 +152,7 @@ class Toolset:
 
         Raises:
             TypeError: `use` or `handle` is a class.
-            BadTool: a value is no class of tool messages, its tool has no name, or another tool has that name.
+            BadTool: a value is not a class of tool messages, its tool has no name, or another tool has that name.
         """
         for name, given in (("use", use), ("handle", handle)):
             if isinstance(given, type):

@@ -34,19 +34,19 @@ class XMLToolMessage(ToolMessage):
 
     @classmethod
     def calls_in(cls, text: str) -> list[tuple[dict[str, Any], int, int]]:
-        """Return the calls in a text, each with its start and end. An XML message without a `request` is no call."""
+        """Return the calls in a text, each with its start and end. An XML message without a `request` is not a call."""
         read = [(cls._read(text[start:end]), start, end) for start, end in cls._places(text)]
         return [(args, start, end) for args, start, end in read if args.get("request")]
 
     @classmethod
     def extract_field_values(cls, formatted_string: str) -> dict[str, Any] | None:
-        """Return the fields of the first call in a text, unconverted; `None` if it is no call of this tool."""
+        """Return the fields of the first call in a text, unconverted; `None` if it is not a call of this tool."""
         found = cls.calls_in(formatted_string)
         return found[0][0] if found and found[0][0]["request"] == cls.name() else None
 
     @classmethod
     def parse(cls, formatted_string: str) -> Self | None:
-        """Return the first call in a text as a message; `None` if it is no call of this tool.
+        """Return the first call in a text as a message; `None` if it is not a call of this tool.
 
         Raises XMLException if the fields of the call do not fit the class.
         """

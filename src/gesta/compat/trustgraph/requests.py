@@ -317,7 +317,7 @@ def _opens(content: Content) -> bool:
 
 
 def _state(content: Content) -> str:
-    """Return the state that a tool's result set; an empty string if the content is no tool result or set no state."""
+    """Return the state that a tool's result set; empty if the content is not a tool result or set no state."""
     return content.state if isinstance(content, ToolResultContent) and isinstance(content.state, str) else ""
 
 

@@ -275,7 +275,7 @@ class _Run:
             self._entries.setdefault(own, seq)
 
     def _note(self, content: KeyValueContent, when: When, causes: tuple[int, ...], notes: dict[str, Any] | None) -> int:
-        """Write an event that is no span, and return its seq.
+        """Write an event that is not a span, and return its seq.
 
         The entry is written in the span of the event's parent, or else in the innermost open span.
         """

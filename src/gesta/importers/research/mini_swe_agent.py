@@ -1,10 +1,10 @@
 """Reads mini-swe-agent: trajectories `{info, messages, trajectory_format, instance_id}` of an agent with one tool.
 
-A file holds one run, JSON lines of runs, or lines `{path, data}`. The agent works without a user, so its text without a
-call is no answer. A message of role `exit` ends the run: its text is the submission (the answer) or an error. The last
-call has no result, and is the cause of the submission. Usage, model, price and the rest of a reply are in `extra`, and
-go to the completion. A result failed if the environment raised an exception; the exit code of a command does not
-matter. An action written as text becomes a call with an inferred name.
+A file holds one run, JSON lines of runs, or lines `{path, data}`. The agent works without a user, so a text
+without a call is not an answer. A message of role `exit` ends the run: its text is the submission (the answer) or an
+error. The last call has no result, and is the cause of the submission. Usage, model, price and the rest of a reply
+are in `extra`, and go to the completion. A result failed if the environment raised an exception; the exit code of a
+command does not matter. An action written as text becomes a call with an inferred name.
 
 A run is a list of entries. A seq is an entry's number, a span a part of a run, a completion a reply of a model.
 

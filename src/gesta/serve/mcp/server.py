@@ -224,7 +224,7 @@ class AgentServer:
     def _named(self, ctx: Context, record: Record) -> str:
         """Return the command-line option that names the record.
 
-        Return an empty text if the record is no file, or if the client must not see the path.
+        Return an empty text if the record is not a file, or if the client must not see the path.
         """
         address = record.info.address
         shown = self._near(ctx) and "://" not in address and address != ":memory:"

@@ -163,6 +163,6 @@ def _laid(rows: Sequence[Sequence[str]]) -> str:
 
 
 def _progress(text: str) -> None:
-    """Show a text on the terminal's last line. If stderr is no terminal, do nothing."""
+    """Show a text on the terminal's last line. If stderr is not a terminal, do nothing."""
     if sys.stderr.isatty():
         print(f"\r\x1b[K{text}", end="", file=sys.stderr, flush=True)

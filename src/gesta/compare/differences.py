@@ -8,6 +8,7 @@ entries. A turn is the work on one message.
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from difflib import SequenceMatcher
+from itertools import groupby
 from typing import Any
 
 from msgspec import Struct
@@ -97,7 +98,7 @@ def compare(before: Sequence[Entry], after: Sequence[Entry]) -> Compared:
         if not same or one.span != other.span or one.causes != other.causes:
             break
         alike += 1
-    shown = [[each for each in run if _shown(each)] for run in (before, after)]
+    shown = [_in_order(filter(_shown, run)) for run in (before, after)]
     keys = [[_key(each) for each in run] for run in shown]
     steps: list[Step] = []
     for tag, i1, i2, j1, j2 in SequenceMatcher(None, keys[0], keys[1], autojunk=False).get_opcodes():
@@ -160,6 +161,19 @@ def _usd(entries: Iterable[Entry]) -> float | None:
 def _shown(entry: Entry) -> bool:
     ends_span = isinstance(entry.content, EndContent) and entry.content.reason is None
     return entry.kind not in FOLLOW and not ends_span
+
+
+def _in_order(entries: Iterable[Entry]) -> list[Entry]:
+    """Return the entries with results that stand next to each other in the order of their calls.
+
+    Results of calls that ran at once are on record in the order in which the calls ended.
+    """
+    groups = groupby(entries, lambda each: each.kind is Kind.ToolResult)
+    return [each for _, group in groups for each in sorted(group, key=_call)]  # sorting keeps the order of all others
+
+
+def _call(entry: Entry) -> int:
+    return (entry.content.call or 0) if isinstance(entry.content, ToolResultContent) else 0
 
 
 def said(entry: Entry) -> dict[str, Any]:

@@ -204,7 +204,8 @@ class Policy(Rules, frozen=True, kw_only=True):
     compact: Compact | None = None
     """The rules for a prompt that has grown too large; `None` to never make it smaller."""
     parallel: int = 8
-    """Number of tool calls of one reply that run at once; 1 for tools whose order matters."""
+    """Number of tool calls of one reply that run at once. With 1, they run in their order: while a call waits, for
+    example for an approval, no later call runs."""
     attempts: int = 3
     """Number of attempts of one call that may end without a result. After that no further attempt is made."""
     deaths: int = 5

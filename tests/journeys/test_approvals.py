@@ -260,3 +260,32 @@ async def test_an_answer_with_what_json_cannot_hold_is_refused_before_it_is_sent
         assert await record.store.inbox(run) == []
         assert (await record.approve("s", by="ann", args={"euros": 2**70})).verdict == "approved"  # any tool gets it
         assert ((await record.resume("s", desk())).reason, PAID) == ("answered", [2**70])
+
+
+@pytest.mark.parametrize("verdict", ["approved", "denied"])
+async def test_one_call_at_a_time_keeps_the_order_of_the_calls_also_while_the_first_waits_for_a_person(
+    verdict: str,
+) -> None:
+    done: list[str] = []
+
+    @gesta.tool(effect="once", approval=True)
+    def move(euros: int) -> str:
+        """Move what is on the account."""
+        done.append(f"moved {euros}")
+        return "moved"
+
+    @gesta.tool(effect="once")
+    def close() -> str:
+        """Close the account, which has to be empty."""
+        done.append("closed")
+        return "closed"
+
+    model = gesta.scripted(gesta.reply(calls=[gesta.call("move", euros=10), gesta.call("close")]), "Done.")
+    agent = gesta.Agent("desk", model=model, tools=[move, close], policy=gesta.Policy(parallel=1))
+    async with gesta.open() as record:
+        outcome = await record.run(agent, "Close it.")
+        assert [(each.what, each.tool) for each in outcome.waiting] == [("approval", "move")]
+        assert done == []
+        await (record.approve if verdict == "approved" else record.deny)(outcome.waiting[0], by="Ada")
+        assert (await record.resume(outcome.run, agent)).answer == "Done."
+    assert done == (["moved 10", "closed"] if verdict == "approved" else ["closed"])

@@ -494,8 +494,8 @@ async def test_a_step_under_another_name_goes_on_if_its_first_run_only_waited() 
 
 
 @pytest.mark.parametrize("on_doubt", ["ask", "tell"])
-@pytest.mark.parametrize("calls", [("pay", "pay"), ("pay", "payer"), ("payer", "payer")])
-async def test_a_call_that_comes_after_a_doubt_in_the_same_reply_needs_a_person(
+@pytest.mark.parametrize("calls", [("pay", "pay"), ("pay", "payer"), ("payer", "pay"), ("payer", "payer")])
+async def test_a_call_that_comes_after_a_doubt_in_the_same_reply_needs_a_person_or_waits_its_turn(
     calls: tuple[str, str], on_doubt: str
 ) -> None:
     pay, paid = purse(on_doubt)
@@ -504,5 +504,9 @@ async def test_a_call_that_comes_after_a_doubt_in_the_same_reply_needs_a_person(
     agent = gesta.Agent("desk", model=model, tools=[pay, payer(pay).as_tool()], policy=policy)
     async with gesta.open() as record:
         ended = await record.run(agent, "go")
-    assert ("approval", "pay") in stands(ended)
+    waits = stands(ended)
+    assert ("approval", "pay") in waits or waits == [("doubt", "pay")]
+    assert waits == [("approval", "pay")] or on_doubt == "ask", (
+        "what became of the first call was told, so the second goes on"
+    )
     assert paid == [5]

@@ -243,14 +243,14 @@ def _calls(agent: Agent, state: RunState) -> Use | Wait | None:
     """Return the move for the open calls of this turn; `None` if they need no move now."""
     if not state.calls and not state.unknown:
         return None
-    run, settle, waits = [], [], []
+    run, settle, waits = list[OpenCall](), list[OpenCall](), list[Waiting]()
     if state.unknown:
         settle = [call for call in state.unknown.values() if resolved_early(call, state)]
     doubted = doubted_tools(agent, state) if [*state.calls][1:] else NO_TOOLS
     for call in state.current():
         found = course(agent, call, state, doubted)
         if found == "run":
-            run.append(call)
+            run += [call] if not waits or agent.policy.parallel > 1 else []  # with 1, calls keep their order
         elif found == "settle":
             settle.append(call)
         elif found != "close":

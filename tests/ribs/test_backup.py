@@ -101,6 +101,24 @@ def test_nothing_is_ever_overwritten(tmp_path: Path):
     assert names(tmp_path) == ["a.gesta", "b.gesta"]
 
 
+def test_of_two_backups_to_one_name_one_is_made_and_the_other_is_refused(tmp_path: Path):
+    filled(tmp_path / "a.gesta")
+    (tmp_path / "b.gesta.part").write_text("mine")
+    source, target = str(tmp_path / "a.gesta"), str(tmp_path / "b.gesta")
+
+    def meanwhile(*_: Any) -> None:
+        if not Path(target).exists():
+            backup(source, target)
+
+    with pytest.raises(WriteFailed, match="something lies there already; name a new file"):
+        backup(source, target, meanwhile)
+    assert names(tmp_path) == ["a.gesta", "b.gesta", "b.gesta.part"]
+    assert (tmp_path / "b.gesta.part").read_text() == "mine"
+    copy = apsw.Connection(target)
+    assert copy.execute("SELECT mark FROM record").fetchall() == [(9,)]
+    copy.close()
+
+
 def test_what_is_no_record_is_not_copied(tmp_path: Path):
     (tmp_path / "x.gesta").write_text("no record" * 1000)
     for name, error in (("x.gesta", BrokenRecord), ("none.gesta", NoRecord)):

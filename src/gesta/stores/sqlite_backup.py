@@ -1,14 +1,16 @@
 """Copies a record's file as it is at one moment, while other processes write it.
 
 A record is the stored history of all runs (conversations of agents). SQLite's online backup copies it in one
-transaction. So the copy has no half of a commit, and no writer waits. The copy has a temporary name until it is
-complete and on the disk. So a killed process leaves no file that looks like a record.
+transaction. So the copy has no half of a commit, and no writer waits. The copy has a temporary name of its own until
+it is complete and on the disk. So a killed process leaves no file that looks like a record, and of two processes that
+copy to one name, one makes the copy and the other one is refused.
 
 A copy cannot know whether the original goes on. So each copy is marked with the `pos` (number in the record) of its
 last entry. Then a person decides whether the copy goes on in place of the original; see `Store.adopt`.
 """
 
 import os
+import secrets
 from collections.abc import Callable
 from pathlib import Path
 
@@ -22,6 +24,7 @@ from gesta.stores.tables import FORMAT
 
 PAGES = 4096  # number of pages that are copied in one step
 PART = ".part"
+TAKEN = "something lies there already; name a new file"
 
 
 def backup(source: str, target: str, progress: Callable[[int, int], None] = lambda *_: None) -> int:
@@ -36,8 +39,8 @@ def backup(source: str, target: str, progress: Callable[[int, int], None] = lamb
     """
     path, made = located(source, readonly=True), located(target, readonly=False)
     if made.exists():
-        raise WriteFailed(str(made), "something lies there already; name a new file")
-    part = made.with_name(made.name + PART)
+        raise WriteFailed(str(made), TAKEN)
+    part = made.with_name(f"{made.name}.{secrets.token_hex(8)}{PART}")
     try:
         steady(path, lambda: _made(path, part, progress))
         _keep(part, made)
@@ -53,7 +56,6 @@ def _made(path: Path, part: Path, progress: Callable[[int, int], None]) -> None:
     reading = connect_reading(path, still=not busy(path))
     try:
         identity(reading, path)
-        part.unlink(missing_ok=True)
         os.close(private(part))
         part.chmod(path.stat().st_mode & 0o777)
         writing = apsw.Connection(str(part))
@@ -105,10 +107,15 @@ def free(copy: apsw.Connection) -> None:
 
 
 def _keep(part: Path, made: Path) -> None:
-    """Sync the finished copy to the disk, and then rename it to its final name."""
+    """Sync the finished copy to the disk, and then give it its final name. Raises WriteFailed if the name is taken."""
     with part.open("rb+") as file:
         os.fsync(file.fileno())
-    part.rename(made)
+    try:
+        os.link(part, made)  # unlike a rename, it never replaces a file
+    except FileExistsError as error:
+        raise WriteFailed(str(made), TAKEN) from error
+    except OSError:  # a file system without hard links, as on a memory stick
+        part.rename(made)
     if hasattr(os, "O_DIRECTORY"):
         folder = os.open(made.parent, os.O_RDONLY)
         try:

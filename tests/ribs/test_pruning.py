@@ -3,6 +3,7 @@
 import sqlite3
 import sys
 from contextlib import closing
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from gesta.entry import run_id
 from gesta.errors import RunMirrored
 from gesta.integrity.tombstones import Hold, pruned, stretches, unexplained
 from gesta.kinds import KeyValueContent, SignalContent
+from gesta.log.journal import Clock
 from gesta.store import Batch, Letter, Store
 from gesta.stores.memory import MemoryStore
 from gesta.stores.pruning import Choice, Plan, Pruner, hold, plan, prune
@@ -235,6 +237,24 @@ async def test_a_held_run_stays_until_it_is_let_go(store: Store):
     assert why(await plan(store, Choice(session="s"))) == {"a": "ann holds it: a complaint"}
     await hold(store, Hold(run="a", held=False, by="bob"))
     assert going(await plan(store, Choice(session="s"))) == [["a"]]
+
+
+async def test_of_what_two_records_say_of_a_run_the_later_word_holds_it_or_lets_it_go(store: Store):
+    def at(minute: int) -> Clock:
+        return lambda: datetime(2026, 1, 2, 3, minute, tzinfo=UTC)
+
+    other, choice = MemoryStore(), Choice(session="s")
+    for run in ("a", "b"):
+        await recorded(other, run)
+    await hold(store, Hold(run="c", by="bob"), at(1))  # so the holds of the other record come after its own
+    await hold(other, Hold(run="a", by="ann"), at(2))
+    await push(other, store)
+    assert why(await plan(store, choice)) == {"a": "ann holds it"}
+    await hold(store, Hold(run="a", held=False, by="bob"), at(3))
+    await hold(other, Hold(run="b", held=False, by="ann"), at(4))
+    await hold(store, Hold(run="b", by="bob"), at(5))
+    await push(other, store)
+    assert why(await plan(store, choice)) == {"b": "bob holds it"}
 
 
 async def test_an_open_turn_stays(tmp_path: Path):

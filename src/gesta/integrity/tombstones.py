@@ -100,8 +100,13 @@ async def pruning_notes(store: Store) -> list[PruningNote]:
 
 
 async def holds(store: Store) -> dict[str, Hold]:
-    """Return the latest hold of each run that is protected from pruning, by the id of the run."""
-    found = {value.run: value for _, value in await _values(store, HOLD, Hold)}
+    """Return the latest hold of each run that is protected from pruning, by the id of the run.
+
+    A record that was copied into this one brings its own holds. Of the last holds of several records, the one with the
+    latest time counts.
+    """
+    last = {(value.run, row.run): (row.at, value) for row, value in await _values(store, HOLD, Hold)}
+    found = {value.run: value for _, value in sorted(last.values(), key=lambda each: each[0])}
     return {run: hold for run, hold in found.items() if hold.held}
 
 

@@ -101,6 +101,24 @@ def test_files_that_cannot_be_imported_are_named(gesta: Gesta, folder: Path):
     assert "good.jsonl: 1 run, 12 entries" in done.stdout
 
 
+def test_a_record_and_its_lines_taken_for_each_other_name_the_command(gesta: Gesta, folder: Path):
+    _filled(gesta)
+    gesta("export", "trip", "-o", "trip.jsonl")
+    done = gesta("import", "runs.gesta", "--record", "copy.gesta")
+    assert done.exit_code == 1
+    assert done.stderr == (
+        "error: Cannot import 'runs.gesta': it is a SQLite database. Copy a record with: gesta push runs.gesta RECORD\n"
+    )
+    path = folder / "trip.jsonl"
+    for words in (("verify", "trip.jsonl"), ("push", "trip.jsonl", "copy.gesta")):
+        done = gesta(*words)
+        assert done.exit_code == 1
+        assert done.stderr == (
+            f"error: {str(path)!r} is not a readable Gesta record: it is no SQLite database, but begins with "
+            f"{path.read_bytes()[:16]!r}. Such lines are read by: gesta import {path}. Nothing was changed.\n"
+        )
+
+
 def test_a_format_that_is_not_known_gets_the_nearest(gesta: Gesta):
     _filled(gesta)
     gesta("export", "trip", "-o", "good.jsonl")

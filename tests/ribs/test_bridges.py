@@ -4,6 +4,7 @@ import contextlib
 import gzip
 import json
 import sqlite3
+from codecs import BOM_UTF8
 from collections import Counter
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
@@ -429,6 +430,17 @@ async def test_an_unknown_format_is_described(tmp_path: Path, record: Record, co
         with pytest.raises(BadImport, match=found) as refused:
             await import_file(record, path)
         assert "Known formats: gesta, tau-bench, tau2-bench, " in str(refused.value)
+
+
+async def test_lines_that_a_program_put_a_byte_order_mark_before_are_read(tmp_path: Path, record: Record) -> None:
+    await fill(record, "s-1")
+    path = await exported(record, tmp_path / "out.jsonl")
+    path.write_bytes(BOM_UTF8 + path.read_bytes())
+    async with copy_of(path) as copy:
+        assert await sealed(copy) == await sealed(record)
+    path.write_bytes(path.read_bytes().replace(b"\n", b"\n" + BOM_UTF8, 1))
+    with pytest.raises(BadImport, match="line 2: the next run cannot be read"):
+        await import_file(record, path)
 
 
 async def test_files_that_cannot_be_read_say_why(tmp_path: Path, record: Record) -> None:

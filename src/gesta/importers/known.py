@@ -21,6 +21,8 @@ from gesta.importers.source import BadImport, Source
 from gesta.kinds import BeginContent
 
 GROUP = "gesta.importers"
+DATABASE = b"SQLite format 3\0"
+"""The first bytes of the file of a record."""
 
 
 class Known(Struct):
@@ -55,6 +57,8 @@ def find_format(source: Source) -> Format:
     for one in sorted(known.formats, key=lambda one: one.vague):
         if look.form == one.form and set(one.keys).issubset(look.keys):
             return one
+    if source.begins(DATABASE):
+        raise BadImport(source.path, "it is a SQLite database", f"Copy a record with: gesta push {source.path} RECORD")
     raise BadImport(source.path, f"its format is not known; it is {look.found}", known.words())
 
 

@@ -78,12 +78,19 @@ class Source:
         return stem
 
     def lines(self) -> Iterator[bytes]:
-        """Yield the lines of the file without their line ends. Raises BadImport."""
+        """Yield the lines of the file without their line ends, and without a byte order mark. Raises BadImport."""
+        mark = BOM_UTF8
         with self._opened() as file:
             while line := file.readline(self.bounds.value + 2):
-                if len(line := line.rstrip(b"\r\n")) > self.bounds.value:
+                if len(line := line.rstrip(b"\r\n").removeprefix(mark)) > self.bounds.value:
                     raise self.bounds.passed(self.path, "a line of it", "value")
                 yield line
+                mark = b""
+
+    def begins(self, mark: bytes) -> bool:
+        """Return whether the unpacked file begins with these bytes. Raises BadImport."""
+        with self._opened() as file:
+            return file.read(len(mark)) == mark
 
     def pieces(self, streamed: str | None = None) -> Iterator[Piece]:
         """Yield the elements of the file if it is one JSON list, or the members if it is one JSON object.

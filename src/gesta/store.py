@@ -10,7 +10,8 @@ inboxes, leases) is derived or temporary, and no digest covers it. Every impleme
 `gesta.testing.StoreContract`.
 """
 
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from typing import Any, Literal, Protocol
 
 from msgspec import Struct
@@ -151,6 +152,24 @@ class RunRow(Struct, frozen=True):
     """Time of the run's last entry."""
     pos: int
     """Pos of the run's first entry."""
+
+
+def below(runs: Iterable[str], rows: Iterable[RunRow]) -> set[str]:
+    """Return the ids of `runs` and of all runs below them: their children, the children of these, and so on.
+
+    Args:
+        rows: all runs, in any order. A child comes before its parent if it was copied earlier.
+    """
+    found, children = set[str](), defaultdict[str | None, list[str]](list)
+    for row in rows:
+        children[row.parent_run].append(row.run)
+    waiting = list(runs)
+    while waiting:
+        run = waiting.pop()
+        if run not in found:
+            found.add(run)
+            waiting += children[run]
+    return found
 
 
 class Table(Struct, frozen=True):

@@ -1,5 +1,6 @@
 """Runs go out with those below them, so that whoever goes on with them elsewhere knows what they did there."""
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,8 @@ from tests.commands import gesta_command
 
 import gesta
 from gesta.bridges.jsonl import together
+from gesta.bridges.otlp.files import export
+from gesta.bridges.pushing import push
 from gesta.compare.forks import Fork, fork
 
 PAID: list[str] = []
@@ -60,6 +63,29 @@ def test_a_doubt_below_a_run_that_was_exported_is_a_doubt_where_it_was_imported(
         outcome = copy.run(agent, "Pay.", session="s", key="1")
         assert ([each.what for each in outcome.waiting], PAID) == (["doubt"], ["paid"])
         assert copy.verify() == []
+
+
+@pytest.mark.anyio
+async def test_all_runs_below_are_exported_also_from_a_copy_that_got_them_before_those_above() -> None:
+    low = gesta.Agent("low", gesta.scripted("Deep."))
+    middle = gesta.Agent("middle", gesta.scripted(gesta.call("low", task="?"), "So."), tools=[low.as_tool()])
+    top = gesta.Agent("top", gesta.scripted(gesta.call("middle", task="?"), "Done."), tools=[middle.as_tool()])
+    async with gesta.open() as here, gesta.open() as there:
+        run = (await here.run(top, "?")).run
+        held = [await here.store.lease(row.run) for row in await here.store.runs() if row.name != "low#6"]
+        assert (await push(here.store, there.store)).runs == 1  # somebody writes the others
+        for lease in held:
+            await here.store.release(lease)
+        assert (await push(here.store, there.store)).runs == 2
+        assert [row.name for row in await there.store.runs()] == ["low#6", "top", "middle#6"]
+        assert set(await together(there.store, run)) == set(await together(here.store, run))
+        assert await agents_in(there, run) == await agents_in(here, run) == ["low", "middle", "top"]
+
+
+async def agents_in(record: gesta.Record, run: str) -> list[str]:
+    """Return the agents whose turns are spans in an export for OpenTelemetry."""
+    told = "".join([line async for line in export(record, run, content=False)])
+    return sorted(re.findall(r'"name":\s*"invoke_agent (\w+)"', told))
 
 
 @pytest.mark.anyio

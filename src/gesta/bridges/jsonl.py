@@ -26,7 +26,7 @@ from gesta.importers.format import Format
 from gesta.importers.source import BadImport, Source
 from gesta.log.shared import base_of, rows_of
 from gesta.record.record import Record
-from gesta.store import Batch, BlobRow, Store
+from gesta.store import Batch, BlobRow, Store, below
 
 NAME = "gesta"
 PAGE = 500
@@ -65,10 +65,9 @@ async def together(store: Store, run: str) -> list[str]:
         if base is None or base.seq == 0:
             break
         runs.insert(0, base.run)
-    for row in await store.runs():  # in the order in which they were opened
-        if row.parent_run in runs and row.run not in runs:
-            runs.append(row.run)
-    return runs
+    rows = await store.runs()
+    more = below(runs, rows).difference(runs)
+    return runs + [row.run for row in rows if row.run in more]
 
 
 async def export_all(record: Record) -> AsyncIterator[str]:

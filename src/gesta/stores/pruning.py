@@ -11,7 +11,7 @@ Runs that refer to each other are removed in one commit, or all of them stay.
 
 import json
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AsyncExitStack
 from typing import Any
 
@@ -24,7 +24,7 @@ from gesta.integrity.tombstones import HOLD, NAME, PRUNED, SESSION, Hold, Places
 from gesta.kinds import BeginContent, KeyValueContent, Opened
 from gesta.log.journal import Clock, Journal, Log, closing, open_root, utc_now
 from gesta.state.opening import shielded
-from gesta.store import Lease, Prune, RunRow, Store
+from gesta.store import Lease, Prune, RunRow, Store, below
 
 TOGETHER = 20_000
 """Greatest number of entries that one commit removes. Runs that refer to each other may have more."""
@@ -96,7 +96,7 @@ async def plan(store: Store, choice: Choice) -> Plan:
     letters = {str(run): (str(at), int(count)) for run, at, count in (await store.sql(LETTERS)).rows}
     last = {run: max(row.last_at, letters.get(run, ("", 0))[0]) for run, row in rows.items()}
     refers = await _references(store, rows)
-    named = _below(choice.runs, rows)
+    named = below(choice.runs, rows.values())
     fits = {
         run
         for run, row in rows.items()
@@ -105,7 +105,7 @@ async def plan(store: Store, choice: Choice) -> Plan:
         and (choice.before is None or last[run] < choice.before)
     }
     roots = sorted((run for run, row in rows.items() if row.parent_run not in rows), key=last.__getitem__)
-    floor = _below(roots[max(0, len(roots) - choice.keep) :], rows)
+    floor = below(roots[max(0, len(roots) - choice.keep) :], rows.values())
     stays = dict.fromkeys(rows.keys() - fits, "") | dict.fromkeys(floor, "")
     stays |= {run: _held(hold) for run, hold in (await holds(store)).items() if run in rows}
     stays |= dict.fromkeys(await _open(store) & rows.keys(), "a turn of it is open: end it first with `gesta cancel`")
@@ -122,20 +122,6 @@ async def plan(store: Store, choice: Choice) -> Plan:
 
 def _held(hold: Hold) -> str:
     return f"{hold.by} holds it" + (f": {hold.reason}" if hold.reason else "")
-
-
-def _below(runs: Iterable[str], rows: dict[str, RunRow]) -> set[str]:
-    """Return the ids of `runs` and of all runs below them: their children, the children of these, and so on."""
-    found, children = set[str](), defaultdict[str | None, list[str]](list)
-    for row in rows.values():
-        children[row.parent_run].append(row.run)
-    waiting = list(runs)
-    while waiting:
-        run = waiting.pop()
-        if run not in found:
-            found.add(run)
-            waiting += children[run]
-    return found
 
 
 async def _references(store: Store, rows: dict[str, RunRow]) -> dict[str, set[str]]:

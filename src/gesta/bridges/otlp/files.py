@@ -10,6 +10,7 @@ from gesta.bridges.otlp.encoding import as_json, attributes, span_message, trace
 from gesta.bridges.otlp.folding import Folding
 from gesta.bridges.otlp.settings import resource_of
 from gesta.record.record import Record
+from gesta.store import below
 
 SPANS = 200
 """Greatest number of spans in one line."""
@@ -23,10 +24,7 @@ async def export(record: Record, run: str | None, *, content: bool) -> AsyncIter
         content: whether spans contain the texts of messages, calls and results.
     """
     rows = await record.store.runs()
-    wanted = {row.run for row in rows} if run is None else {run}
-    for row in rows:  # in the order in which they were opened
-        if row.parent_run in wanted:
-            wanted.add(row.run)
+    wanted = {row.run for row in rows} if run is None else below([run], rows)
     held, told = [], attributes(resource_of(os.environ))
     for row in rows:
         if row.run not in wanted:

@@ -14,6 +14,7 @@ import gesta
 from gesta.address import open_record
 from gesta.codec.blobs import Blobs
 from gesta.codec.runs import Whole, run_rows
+from gesta.compare.forks import Fork, fork
 from gesta.compat.agent_catalog.export import export_run
 from gesta.importers.file import import_file
 from gesta.importers.known import find_format
@@ -312,6 +313,23 @@ async def test_a_file_that_names_no_session_is_refused(tmp_path: Path) -> None:
     async with open_record(":memory:") as record:
         with pytest.raises(BadImport, match=r"line 1 is not a log record: it has no span\.session"):
             await import_file(record, path)
+
+
+async def test_a_fork_goes_out_as_a_session_of_its_own(torn: Path) -> None:
+    agent = gesta.Agent("desk", gesta.function(lambda messages, _: f"So {messages[-1]['content']}."))
+    async with gesta.open() as record:
+        await record.run(agent, "one", session="driven")
+        await import_file(record, torn)
+        for base in await record.store.runs():
+            await fork(record, base, Fork())
+        forks = [row for row in await record.store.runs() if "~" in row.session]
+        for row in forks:
+            lines = await exported(record, row.run)
+            assert {line["span"]["session"] for line in lines} == {row.session}
+            assert len({line["identifier"] for line in lines}) == len(lines)
+            for line in lines:
+                LogRecord.model_validate(line)
+        assert {row.session for row in forks} == {"driven~1", "s1~1", "s2~1"}
 
 
 async def test_any_run_goes_out_as_lines_that_agent_catalog_reads() -> None:

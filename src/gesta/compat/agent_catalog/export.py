@@ -109,16 +109,14 @@ class _Writer:
         self._paths: dict[int, list[str]] = {}
         self._notes: dict[int, Line] = {}
         self._ids = {e.seq: e.content.tool_call_id for e in entries if isinstance(e.content, ToolCallContent)}
-        first = entries[0].content
-        self._session: Any = (
-            first.opened.session if isinstance(first, BeginContent) and first.opened else entries[0].run
-        )
+        opened = [e.content.opened for e in entries if isinstance(e.content, BeginContent) and e.content.opened]
+        self._session: Any = opened[-1].session if opened else entries[0].run  # of a fork, the first one is the base's
         agents = (begin.content.agent for begin in self._begins.values() if isinstance(begin.content, BeginContent))
         agent = next((agent for agent in agents if agent is not None), None)
         self._version: Any = {"timestamp": utc_text(entries[0].at), **_version(agent)}
         for begin in self._begins.values():
             self._enter(begin)
-        about = _about(entries)
+        about = _about(entries) if len(opened) <= 1 else None  # what a fork shares is no line of the imported session
         self._imported = about is not None
         if about is not None:
             self._session, self._version = about.get("session"), about.get("catalog_version")

@@ -3,6 +3,7 @@
 import json
 import re
 import sqlite3
+from codecs import BOM_UTF8
 from contextlib import closing
 from pathlib import Path
 
@@ -174,6 +175,15 @@ def test_what_was_cut_off_or_made_anew_is_found_against_heads_that_were_kept(ges
     assert done.exit_code == 1
     assert f"run {run}: entry {seq} is not there any more: the run was cut off before it, or removed\n" in done.stdout
     assert not Path("new.txt").exists(), "heads of a record that was changed are not worth keeping"
+
+
+def test_heads_that_another_program_saved_anew_are_the_same_heads(gesta: Gesta):
+    _filled(gesta)
+    gesta("verify", "--keep", "heads.txt")
+    heads = Path("heads.txt").read_bytes()
+    Path("heads.txt").write_bytes(BOM_UTF8 + heads.replace(b"\n", b"\r\n"))
+    done = gesta("verify", "--head", "heads.txt")
+    assert (done.exit_code, done.stdout.rpartition(": ")[2]) == (0, "nothing was changed. 2 heads hold.\n")
 
 
 def test_a_pruned_run_is_known_by_its_head(gesta: Gesta):

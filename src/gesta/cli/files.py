@@ -113,7 +113,7 @@ def kept_heads(words: Iterable[str]) -> list[list[Head]]:
 def _heads(word: str) -> list[Head]:
     """Return the heads in a file, one a line. Raises Stop if the file cannot be read, or holds something else."""
     try:
-        lines = [line for line in Path(word).read_text(encoding="utf-8").splitlines() if line.strip()]
+        lines = [line for line in Path(word).read_text(encoding="utf-8-sig").splitlines() if line.strip()]
     except (OSError, ValueError) as error:  # ValueError: no UTF-8, or a NUL in the path
         raise Stop(f"--head {word}: no head (RUN.SEQ:DIGEST), and no file of heads: {error}") from error
     if not lines:

@@ -115,7 +115,7 @@ def test_a_record_and_its_lines_taken_for_each_other_name_the_command(gesta: Ges
         done = gesta(*words)
         assert done.exit_code == 1
         assert done.stderr == (
-            f"error: {str(path)!r} is not a readable Gesta record: it is no SQLite database, but begins with "
+            f"error: {str(path)!r} is not a readable Gesta record: it is not an SQLite database, but begins with "
             f"{path.read_bytes()[:16]!r}. Such lines are read by: gesta import {path}. Nothing was changed.\n"
         )
 

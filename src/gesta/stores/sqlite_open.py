@@ -88,7 +88,7 @@ def sniff(path: Path) -> bool:
     if not header:
         return False
     if header[:16] != MAGIC:
-        found = f"it is no SQLite database, but begins with {bytes(header[:16])!r}"
+        found = f"it is not an SQLite database, but begins with {bytes(header[:16])!r}"
         exported = bytes(header).startswith(b'{"gesta":')
         raise BrokenRecord(str(path), found + (f". Such lines are read by: gesta import {path}" if exported else ""))
     refuse_others(path, int.from_bytes(header[68:72], "big"), int.from_bytes(header[60:64], "big"))

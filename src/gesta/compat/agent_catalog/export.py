@@ -118,7 +118,7 @@ class _Writer:
             self._enter(begin)
         about = (
             _about(entries) if len(opened) <= 1 else None
-        )  # what a fork shares is not a line of the imported session
+        )  # what a fork shares is in no line of it
         self._imported = about is not None
         if about is not None:
             self._session, self._version = about.get("session"), about.get("catalog_version")

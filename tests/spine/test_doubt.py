@@ -128,6 +128,24 @@ def test_a_doubt_that_caused_an_exception_counts_also_in_a_group() -> None:
     assert not in_doubt(chained(ExceptionGroup("two", [ValueError()])))
 
 
+def raised_alone(group: ExceptionGroup[Exception]) -> Exception:
+    try:
+        try:
+            raise group
+        except ExceptionGroup as caught:
+            raise caught.exceptions[0]  # noqa: B904 - so that the group becomes the context of its first exception
+    except Exception as outer:  # noqa: BLE001
+        return outer
+
+
+def test_an_exception_of_a_group_that_is_raised_alone_is_looked_at_once() -> None:
+    assert not in_doubt(raised_alone(ExceptionGroup("one", [ValueError()])))
+    assert not in_doubt(raised_alone(ExceptionGroup("one", [ConnectionError("", ConnectionRefusedError())])))
+    assert in_doubt(raised_alone(ExceptionGroup("two", [ValueError(), TimeoutError()])))
+    assert in_doubt(raised_alone(ExceptionGroup("all", [ExceptionGroup("two", [ValueError(), TimeoutError()])])))
+    assert in_doubt(chained(raised_alone(ExceptionGroup("one", [TimeoutError()]))))
+
+
 def test_a_gateway_that_had_no_answer_is_a_doubt() -> None:
     def refused(status: int) -> Exception:
         request = httpx2.Request("POST", "http://127.0.0.1/")

@@ -6,7 +6,7 @@ and an exception before its cause. A class that is not listed leaves no doubt: t
 exception means no effect. An attempt is one execution of the tool for a call.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from gesta.errors import InDoubt
 
@@ -51,22 +51,30 @@ WEAK = frozenset(
 a doubt, unless its cause decides otherwise."""
 
 
-def in_doubt(failure: BaseException, certain: tuple[type[BaseException], ...] = (), *, again: bool = False) -> bool:
+def in_doubt(
+    failure: BaseException,
+    certain: tuple[type[BaseException], ...] = (),
+    *,
+    again: bool = False,
+    inside: tuple[BaseException, ...] = (),
+) -> bool:
     """Return whether a tool that raised this exception may have had its effect.
 
     Args:
         certain: further exception classes that mean that no effect happened, according to the tool's author.
         again: whether an earlier attempt may have had the effect. If so, the effect is in doubt even if this attempt
             sent nothing.
+        inside: the groups that contain the exception, which are not looked at again. `raise group.exceptions[0]` in an
+            `except` makes a group the context of an exception in it.
     """
     weak = False
-    for each in _chain(failure):
+    for each in _chain(failure, inside):
         if isinstance(each, InDoubt):
             return True
         if isinstance(each, certain):
             return False
         if isinstance(each, BaseExceptionGroup):
-            if any(in_doubt(one, certain, again=again) for one in each.exceptions):
+            if any(in_doubt(one, certain, again=again, inside=(*inside, each)) for one in each.exceptions):
                 return True
             continue
         if not isinstance(each, Exception) or _status(each) in GATEWAY:
@@ -86,12 +94,12 @@ def _status(failure: BaseException) -> object:
     return next((found for name in ("status_code", "status", "code") if (found := getattr(reply, name, None))), None)
 
 
-def _chain(failure: BaseException) -> Iterator[BaseException]:
-    """Yield an exception, its cause, the cause of the cause, and so on.
+def _chain(failure: BaseException, without: Sequence[BaseException] = ()) -> Iterator[BaseException]:
+    """Yield an exception, its cause, the cause of the cause, and so on, but none of those in `without`.
 
     Some libraries store a cause in an argument or in `reason`.
     """
-    met = set[int]()
+    met = set(map(id, without))
     left = [failure]
     while left:
         each = left.pop(0)

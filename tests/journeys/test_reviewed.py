@@ -2,6 +2,8 @@
 
 import asyncio
 import threading
+from collections.abc import Callable, Coroutine
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +17,15 @@ import gesta
 from gesta import address
 from gesta.entry import Entry
 from gesta.errors import BadAddress, BadTool, SeveralRuns
-from gesta.kinds import ApprovalContent, BeginContent, EndContent, Kind, SignalContent, ToolResultContent
+from gesta.kinds import (
+    ApprovalContent,
+    BeginContent,
+    EndContent,
+    Kind,
+    RetrievalContent,
+    SignalContent,
+    ToolResultContent,
+)
 from gesta.record.record import Record
 from gesta.stores.memory import MemoryStore
 
@@ -143,6 +153,49 @@ async def test_a_tool_in_a_thread_is_heard_at_once() -> None:
             if event.content == "step 1":
                 heard.set()
     assert "heard" in [event.content for event in events if event.type == "observation"]
+
+
+@pytest.mark.parametrize("run", [asyncio.run, lambda main: anyio.run(lambda: main)], ids=["asyncio", "anyio"])
+def test_callbacks_threads_and_loops_that_a_tool_begins_tell_words_and_passages_in_the_loop_of_the_run(
+    run: Callable[[Coroutine[Any, Any, list[Entry]]], list[Entry]],
+) -> None:
+    """`anyio.run` leaves the name of the library in the context variables, which `asyncio.to_thread` carries along."""
+    written_in = set[int]()
+
+    def clock() -> datetime:
+        written_in.add(threading.get_ident())
+        return datetime.now(UTC)
+
+    def tell(context: gesta.Context, words: str) -> None:
+        context.respond(words)
+        context.found(words, [])
+
+    async def elsewhere(context: gesta.Context) -> None:
+        tell(context, "loop")
+
+    async def pay(context: gesta.Context) -> str:
+        tell(context, "task")
+        asyncio.get_running_loop().call_soon(tell, context, "callback")
+        await asyncio.sleep(0)
+        await asyncio.to_thread(tell, context, "thread")
+        await asyncio.to_thread(asyncio.run, elsewhere(context))
+        return "paid"
+
+    async def main() -> list[Entry]:
+        agent = acting(gesta.call("pay"), "done", tools=[gesta.tool(pay, effect="once")])
+        record = Record(MemoryStore(), address.bind, clock=clock)
+        outcome = await record.run(agent, "hi")
+        return await record.read(outcome.run)
+
+    entries = [entry.content for entry in run(main())]
+    assert [each.tool_result for each in entries if isinstance(each, ToolResultContent)] == ["paid"]
+    assert [each.query for each in entries if isinstance(each, RetrievalContent)] == [
+        "task",
+        "callback",
+        "thread",
+        "loop",
+    ]
+    assert written_in == {threading.get_ident()}
 
 
 async def test_a_cancellation_at_the_last_commit_leaves_one_end() -> None:

@@ -10,11 +10,12 @@ import os
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
+from threading import get_ident
 from typing import Any
 
 import anyio
 from anyio import from_thread
-from anyio.lowlevel import EventLoopToken, current_token
+from anyio.lowlevel import current_token
 from msgspec import Struct, field
 
 from gesta.agent import Agent
@@ -121,7 +122,7 @@ def context_of(trial: Trial, live: LiveRun) -> Context:
         explain_id=f"{live.log.run}.{attempt}",
         call=partial(_call_agent, live, trial, ""),
         call_as=partial(_call_agent, live, trial),
-        found=partial(_in_task, current_token(), _write_retrieval, live, attempt),
+        found=_in_loop(_write_retrieval, live, attempt),
         popen=partial(popen, attempt_name(live, attempt), live.log.journal.store.descriptor()),
         answers=dict(call.answers),
         state=call.state,
@@ -153,7 +154,7 @@ def _facts(live: LiveRun, seq: int, cancelled: Callable[[], bool]) -> dict[str, 
         "user": live.state.user,
         "streaming": bool(live.broadcast.listeners),
         "clock": live.clock,
-        "respond": partial(_in_task, current_token(), _respond, live, cancelled),
+        "respond": _in_loop(_respond, live, cancelled),
         "cancelled": cancelled,
         "deps": live.deps,
         "traceparent": None if span is None else str(span),
@@ -362,12 +363,18 @@ def _write_retrieval(live: LiveRun, attempt: int, query: str, hits: Sequence[Hit
         live.write(RetrievalContent(query=query, hits=list(hits)), attempt)
 
 
-def _in_task(token: EventLoopToken, do: Callable[..., None], *args: Any) -> None:
-    """Call a function in the event loop of the run. The caller may be a task of that loop or a tool's thread."""
-    try:
-        anyio.get_current_task()
-    except anyio.NoEventLoopError:
-        with suppress(*NO_LOOP):  # a thread may outlive the loop that began it
-            from_thread.run_sync(do, *args, token=token)
-    else:
-        do(*args)
+def _in_loop(do: Callable[..., None], *args: Any) -> Callable[..., None]:
+    """Return a function that calls `do` in the present event loop, from wherever it is called.
+
+    That may be a task or a callback of this loop, or another thread, which may have a loop of its own.
+    """
+    token, thread = current_token(), get_ident()
+
+    def call(*more: Any) -> None:
+        if get_ident() == thread:
+            do(*args, *more)
+        else:
+            with suppress(*NO_LOOP):  # a thread may outlive the loop that began it
+                from_thread.run_sync(partial(do, *args, *more), token=token)
+
+    return call

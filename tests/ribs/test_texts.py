@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from gesta.compare.forks import change
 from gesta.compare.same import Difference, differences
-from gesta.compare.texts import changed, json_of
+from gesta.compare.texts import changed
+from gesta.text.objects import json_of
 
 INDENTED = '{\n  "a": 1,\n  "w": [1,\n    2]\n}\n'
 

@@ -1,5 +1,7 @@
 """What leaves the process is on record before it leaves, and what came of it after."""
 
+import pytest
+
 import gesta
 from gesta import address
 from gesta.decide.move import Ask, Finish, decide
@@ -52,6 +54,20 @@ def test_a_call_that_was_generated_badly_is_kept_with_what_is_wrong_with_it() ->
         assert bad.status == "error"
         assert bad.meta is not None
         assert bad.meta["error"]
+
+
+@pytest.mark.parametrize("number", ["NaN", "Infinity", "-Infinity", "1e999"])
+def test_a_number_that_json_lacks_is_no_argument_for_a_tool_with_a_limit(number: str) -> None:
+    @gesta.tool(effect="once")
+    def refund(euros: float) -> str:
+        """Pay back."""
+        return "refused" if euros > 100 else f"paid {euros}"
+
+    agent = address.bind(gesta.Agent("a", model=gesta.scripted("done"), tools=[refund]))
+    bad = checked_call(agent, ReplyCall("refund", f'{{"euros": {number}}}', "c1"))
+    assert (bad.status, bad.tool_args) == ("error", {})
+    assert bad.meta is not None
+    assert f"are no JSON ({number} is no JSON)" in bad.meta["error"]
 
 
 def test_what_has_no_json_form_is_left_to_the_codec() -> None:

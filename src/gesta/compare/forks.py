@@ -19,7 +19,7 @@ from gesta.agent import Agent
 from gesta.codec.rows import decode_content
 from gesta.compare.outside import FROM, begins_turn, opens
 from gesta.compare.same import stored, told, wrapped
-from gesta.compare.texts import changed, json_of, nothing
+from gesta.compare.texts import changed, nothing
 from gesta.entry import GENESIS, Cause, Entry, run_id
 from gesta.errors import AgentError, RunError, nearest
 from gesta.events import Outcome
@@ -46,6 +46,7 @@ from gesta.prompt import rebuild
 from gesta.record.record import Record, typed
 from gesta.state.opening import Opening
 from gesta.store import Batch, RunRow
+from gesta.text.objects import json_of
 
 CHANGEABLE = (
     *(Kind.User, Kind.System, Kind.ChatCompletion, Kind.Thought, Kind.ToolCall, Kind.ToolResult),

@@ -12,10 +12,10 @@ from typing import Any
 from msgspec import Struct
 
 from gesta.codec.rows import encode_content
-from gesta.compare.texts import json_of
 from gesta.entry import Cause, Entry, utc_time
 from gesta.kinds import Content, DecisionContent, Kind
 from gesta.state.steps import NOTE_NAME
+from gesta.text.objects import json_of
 
 CHANCE: Mapping[Kind, tuple[str, ...]] = {
     Kind.ChatCompletion: ("latency_ms", "meta.raw_zlib"),

@@ -31,11 +31,6 @@ class Member(Struct, frozen=True):
     """Index after the last character of the member's value."""
 
 
-def json_of(text: str) -> Any:
-    """Return a parsed JSON text. Raises ValueError, also for NaN, Infinity and numbers too large for a float."""
-    return json.loads(text, parse_constant=_no_number, parse_float=_number)
-
-
 def changed(text: str, steps: Sequence[str], value: Any) -> str:
     """Return a JSON text with one value replaced.
 
@@ -125,12 +120,3 @@ def _compact(text: str) -> bool:
     """Return whether a JSON text has commas or colons, but no white space outside of its strings."""
     bare = STRING.sub("", text)
     return any(each in bare for each in ",:") and not any(map(str.isspace, bare))
-
-
-def _no_number(name: str) -> Any:
-    raise ValueError(f"{name} is not JSON")
-
-
-def _number(text: str) -> float:
-    number = float(text)
-    return number if abs(number) != float("inf") else _no_number(text)

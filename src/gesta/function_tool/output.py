@@ -15,6 +15,7 @@ from msgspec.structs import force_setattr
 from gesta.errors import BadArguments, BadTool
 from gesta.function_tool.signature import union_advice
 from gesta.function_tool.tool import Tool, tool
+from gesta.text.objects import json_of
 
 if TYPE_CHECKING:
     from typing_extensions import TypeVar
@@ -144,7 +145,7 @@ class Output(Struct, Generic[T], frozen=True, eq=False):
 def _answer_json(text: str) -> Any:
     """Return the value of a JSON text, which may be in a code fence. Raises ValueError or RecursionError."""
     found = FENCED.fullmatch(text)
-    return json.loads(found[1] if found else text)
+    return json_of(found[1] if found else text)
 
 
 def output_of(given: Any) -> Output[Any] | None:

@@ -5,7 +5,6 @@ written for the model, which reads them as the result of its call. The tool stat
 run may use. A tool can change it.
 """
 
-import json
 import traceback
 from typing import Any
 
@@ -20,6 +19,7 @@ from gesta.function_tool.tool import Tool
 from gesta.kinds import Error, ToolCallContent, ToolResultContent
 from gesta.model.request import ReplyCall
 from gesta.perform.threads import Returned
+from gesta.text.objects import json_of
 from gesta.text.redactor import SECRETS
 
 
@@ -174,8 +174,11 @@ def _object(text: str) -> tuple[dict[str, Any] | None, str]:
 
 
 def _lenient_json(text: str) -> Any:
-    """Return the value of a JSON text. A text with half a surrogate pair, which msgspec refuses, is accepted."""
+    """Return the value of a JSON text. A text with half a surrogate pair, which msgspec refuses, is accepted.
+
+    Raises ValueError, also for NaN and infinity: a tool that compares such an amount with its limit finds it allowed.
+    """
     try:
         return msgspec.json.decode(text.encode("utf-8", "surrogatepass"))
     except (msgspec.DecodeError, ValueError):
-        return json.loads(text)
+        return json_of(text)

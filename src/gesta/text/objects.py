@@ -1,4 +1,4 @@
-"""Finds the JSON objects in a text in one pass, whatever text is around them.
+"""Finds the JSON objects in a text in one pass, whatever text is around them. Also reads a text that is JSON alone.
 
 A brace starts an object only if the next characters look like a member: a quote, a word and a colon, or the closing
 brace. So most code in prose is skipped. Objects inside an object are not reported separately. Line ends inside
@@ -48,6 +48,20 @@ class TextObject(Struct, frozen=True):
     value: dict[str, Any] | None
     problem: str | None
     """Why the object could not be read; `None` if it has a value."""
+
+
+def json_of(text: str) -> Any:
+    """Return a parsed JSON text. Raises ValueError, also for NaN, Infinity and numbers too large for a float."""
+    return json.loads(text, parse_constant=_not_json, parse_float=_finite)
+
+
+def _not_json(name: str) -> Any:
+    raise ValueError(f"{name} is no JSON")
+
+
+def _finite(text: str) -> float:
+    number = float(text)
+    return number if abs(number) != float("inf") else _not_json(text)
 
 
 def objects(text: str) -> list[TextObject]:

@@ -6,6 +6,7 @@ import socket
 import ssl
 import subprocess
 import urllib.error
+from typing import Any
 
 import httpx2
 import psycopg
@@ -13,6 +14,9 @@ import pytest
 
 from gesta.errors import InDoubt
 from gesta.function_tool.doubt import in_doubt
+from gesta.kinds import Error
+from gesta.perform.call_contents import result_of
+from gesta.perform.threads import Returned
 
 
 class APITimeoutError(Exception):
@@ -153,6 +157,22 @@ def test_a_gateway_that_had_no_answer_is_a_doubt() -> None:
 
     assert [status for status in (400, 402, 409, 429, 500, 502, 503, 504) if in_doubt(refused(status))] == [502, 504]
     assert in_doubt(urllib.error.HTTPError("http://127.0.0.1/", 504, "", http.client.HTTPMessage(), None))
+
+
+class Bare(Exception):
+    """As a proxy whose object is gone."""
+
+    def __getattribute__(self, name: str) -> Any:
+        if name.startswith("__") and name != "__notes__":
+            return super().__getattribute__(name)
+        raise RuntimeError(f"there is no {name} any more")
+
+
+def test_an_exception_whose_attributes_raise_is_decided_by_the_rest() -> None:
+    assert not in_doubt(Bare())
+    assert in_doubt(type("BareTimeout", (Bare, TimeoutError), {})())
+    told = result_of(Returned(failure=Bare()), None, 1)
+    assert (told.tool_result, told.error) == ("Bare", Error(type="Bare", message=""))
 
 
 def test_an_exception_that_caused_itself_is_looked_at_once() -> None:

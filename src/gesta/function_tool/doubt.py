@@ -7,6 +7,7 @@ exception means no effect. An attempt is one execution of the tool for a call.
 """
 
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 from gesta.errors import InDoubt
 
@@ -90,8 +91,16 @@ def in_doubt(
 
 def _status(failure: BaseException) -> object:
     """Return the HTTP status in an exception, under any of the names that libraries use; `None` if it has none."""
-    reply = getattr(failure, "response", failure)
-    return next((found for name in ("status_code", "status", "code") if (found := getattr(reply, name, None))), None)
+    reply = _attribute(failure, "response", failure)
+    return next((found for name in ("status_code", "status", "code") if (found := _attribute(reply, name))), None)
+
+
+def _attribute(of: object, name: str, missing: object = None) -> Any:
+    """Return an attribute of an object of another library; `missing` if there is none, or if reading it raises."""
+    try:
+        return getattr(of, name, missing)
+    except Exception:  # noqa: BLE001 - it says no more than a missing one
+        return missing
 
 
 def _chain(failure: BaseException, without: Sequence[BaseException] = ()) -> Iterator[BaseException]:
@@ -108,6 +117,6 @@ def _chain(failure: BaseException, without: Sequence[BaseException] = ()) -> Ite
         met.add(id(each))
         yield each
         hidden = each.__context__ if not each.__suppress_context__ else None
-        kept = [getattr(each, "reason", None), *getattr(each, "args", ())]
+        kept = [_attribute(each, "reason"), *_attribute(each, "args", ())]
         found = [each.__cause__, hidden, *kept]
         left += [one for one in found if isinstance(one, BaseException)]

@@ -69,13 +69,12 @@ def _failed(failure: BaseException, call: int) -> ToolResultContent:
     The model reads the type and the message. The traceback is for people.
     """
     name, text = words_of(failure)
-    trace = "".join(traceback.format_exception(failure, limit=-8))
     return ToolResultContent(
         tool_result=f"{name}: {text}" if text else name,
         status="error",
         outcome="error",
         call=call,
-        error=Error(type=name, message=text, traceback=trace),
+        error=Error(type=name, message=text, traceback=_trace(failure)),
     )
 
 
@@ -93,7 +92,15 @@ def words_of(failure: BaseException) -> tuple[str, str]:
 
 def trace_of(failure: BaseException) -> str | None:
     """Return the traceback of an exception, for people; `None` for an error of Gesta, whose message is enough."""
-    return None if isinstance(failure, GestaError) else "".join(traceback.format_exception(failure, limit=-8))
+    return None if isinstance(failure, GestaError) else _trace(failure)
+
+
+def _trace(failure: BaseException) -> str | None:
+    """Return the traceback of an exception; `None` if it cannot be written, as if the exception's attributes raise."""
+    try:
+        return "".join(traceback.format_exception(failure, limit=-8))
+    except Exception:  # noqa: BLE001 - whatever the exception raises while it is read
+        return None
 
 
 def _one(failure: BaseException) -> BaseException:

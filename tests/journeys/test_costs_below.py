@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
+import anyio
 import pytest
 from msgspec import structs
 from tests.laws.scenes import Tape, again, play
@@ -16,6 +17,7 @@ from gesta.compare.replaying import replay_run
 from gesta.entry import fold
 from gesta.errors import ModelFault
 from gesta.hooks import Hooks
+from gesta.kinds import BudgetContent
 from gesta.policy import Compact, Retry
 from gesta.views.overview import OverviewView, totals
 
@@ -115,6 +117,48 @@ async def test_what_a_run_spent_that_is_called_off_counts_above_and_its_rest_com
 ) -> None:
     agent = bounded(made(), budget)
     await agrees(record, await play(record, agent), agent, usd)
+
+
+def judged() -> gesta.Agent:
+    async def asks(_answer: str, context: gesta.Context) -> None:
+        await context.call(priced("judge"), "Is it paid?")
+
+    return priced("judged", hooks=Hooks(answer=asks))
+
+
+def at_once() -> gesta.Agent:
+    async def program(verbs: gesta.Verbs, text: str) -> str:
+        async with anyio.create_task_group() as group:
+            for name in ("one", "two", "three"):
+                group.start_soon(verbs.call, priced(name), text, name)
+        return "Done."
+
+    return gesta.Agent("team", program=program)
+
+
+def for_requests(entries: list[gesta.Entry]) -> float:
+    """What the requests of a run count as: what was set aside, or what they did take."""
+    sums = [each.content for each in entries if isinstance(each.content, BudgetContent)]
+    asked = {each.of: each.reserved for each in sums if each.reserved is not None}
+    took = {each.of: each.spent for each in sums if each.spent is not None and each.of in asked}
+    return sum(float(each["usd"]) for each in (asked | took).values())
+
+
+@pytest.mark.parametrize("made", [by_tool, by_programs, judged, at_once])
+async def test_a_turn_that_is_cancelled_after_any_commit_has_cost_what_its_runs_have_spent(
+    made: Callable[[], gesta.Agent],
+) -> None:
+    tape, agent = Tape(), address.bind(bounded(made(), gesta.Budget(usd=10.0)))
+    await play(tape, agent)
+    for commits in range(1, len(tape.tape)):
+        store = await again(tape.tape[:commits])
+        record = Record(store, address.bind)
+        await record.cancel("s", by="ann")
+        outcome = await record.resume("s", agent)
+        runs = {row.run: await record.read(row.run) for row in await store.runs()}
+        counted = 0.0 if outcome.spent is None else outcome.spent.counted_usd
+        assert counted == pytest.approx(sum(map(for_requests, runs.values())))
+        assert (await replay_run(runs, outcome.run, agent)).first is None
 
 
 async def test_a_summary_that_waits_for_a_person_takes_no_more_of_the_budget_than_it_cost(record: Record) -> None:

@@ -28,6 +28,9 @@ from gesta.state.account import Spending
 from gesta.state.opening import close_orphans
 from gesta.store import Letter, RunRow, Store
 
+Cost = tuple[BudgetContent, *tuple[Cause, ...]]
+"""What a child run spent, as a `budget` entry's content; then the `end` entry of that run, if its turn has begun."""
+
 
 async def cancel_below(leases: Leases, clock: Clock, live: LiveRun, name: str | None) -> list[str]:
     """End the open turns of the child runs of `live`, and of all runs below these; see `Host.call_off`."""
@@ -38,15 +41,16 @@ async def cancel_below(leases: Leases, clock: Clock, live: LiveRun, name: str | 
     doubts = sorted(await _Ending(leases, clock, rows, live.log.run).below(live.log.run))
     live.absorb()
     if live.state.turn is not None:
-        for spent, end in await _costs(leases.store, live.state.turn.spending, live.log.run, rows):
-            live.write(spent, spent.of, end)
+        costs = await _costs(leases.store, live.state.turn.spending, live.log.run, rows)
+        if name is None:  # else the call may be tried again, and begin the child run then
+            costs += await _unused(leases.store, live.state.turn.spending, live.log.run, rows)
+        for spent, *ends in costs:
+            live.write(spent, spent.of, *ends)
         live.absorb()
     return doubts
 
 
-async def _costs(
-    store: Store, spending: Spending, run: str, rows: Sequence[RunRow]
-) -> list[tuple[BudgetContent, Cause]]:
+async def _costs(store: Store, spending: Spending, run: str, rows: Sequence[RunRow]) -> list[Cost]:
     """Return the costs of child runs that have ended, and are not settled in the account of their parent run yet.
 
     Each cost is a `budget` entry's content. With it comes the `end` entry of the child run, which is a cause of that
@@ -57,7 +61,7 @@ async def _costs(
         run: id of the parent run.
         rows: the child runs to look at, among other runs.
     """
-    found = list[tuple[BudgetContent, Cause]]()
+    found = list[Cost]()
     for row in rows if spending.held.keys() & spending.edges.keys() else ():
         if row.parent_run != run:
             continue
@@ -72,6 +76,23 @@ async def _costs(
             spent = returned(edge, spending.edges[edge].allowance, turn.spending.spent(turn.requests))
             found += [(spent, (row.run, turn.end))] if spent is not None else []
     return found
+
+
+async def _unused(store: Store, spending: Spending, run: str, rows: Sequence[RunRow]) -> list[Cost]:
+    """Return a cost of 0 for each `edge` entry from which no child run began a turn, so that nothing stays reserved.
+
+    Args:
+        spending: the account of the parent run's turn, which is about to end.
+        run: id of the parent run.
+        rows: the child runs of that run, among other runs.
+    """
+    unused = spending.held.keys() & spending.edges.keys()
+    for row in rows if unused else ():
+        if row.parent_run == run:
+            causes = [cause for each in await read(store, row.run) for cause in filter(_elsewhere, each.causes)]
+            unused -= {spending.children.get(row.name), *(seq for run_, seq in causes if run_ == run)}
+    costs = [returned(edge, spending.edges[edge].allowance, None) for edge in sorted(unused)]
+    return [(cost,) for cost in costs if cost is not None]
 
 
 def _elsewhere(cause: Cause) -> TypeGuard[tuple[str, int]]:
@@ -119,8 +140,9 @@ class _Ending:
             if state.turn is None or not state.open:
                 return doubts
             journal, begin = Journal(self.leases.store, lease, self.clock), state.turn.begin
-            for spent, ended in await _costs(self.leases.store, state.turn.spending, run, self.rows):
-                journal.write(spent, begin, (spent.of, ended))
+            costs = await _costs(self.leases.store, state.turn.spending, run, self.rows)
+            for spent, *ends in costs + await _unused(self.leases.store, state.turn.spending, run, self.rows):
+                journal.write(spent, begin, (spent.of, *ends))
             close_orphans(journal, state)
             signal = journal.write(SignalContent(name="cancel", by=by), begin)
             error = Error(type="cancelled", message=f"cancelled by {by}")

@@ -98,8 +98,8 @@ async def test_the_tool_of_the_answer_is_called_alone() -> None:
 @pytest.mark.parametrize(
     ("wrong", "told"),
     [
-        ("Rome!", "The answer is no JSON"),
-        ('{"city": "Rome", "degrees": NaN}', "The answer is no JSON (NaN is no JSON)"),
+        ("Rome!", "The answer is not JSON"),
+        ('{"city": "Rome", "degrees": NaN}', "The answer is not JSON (NaN is not JSON)"),
         ('{"city": "Rome"}', "degrees"),
         ('{"city": "Rome", "degrees": "hot"}', "Expected `int`, got `str` - at `$.degrees`"),
         ("[1]", "Expected `object`, got `array`"),

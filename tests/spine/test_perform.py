@@ -67,7 +67,7 @@ def test_a_number_that_json_lacks_is_no_argument_for_a_tool_with_a_limit(number:
     bad = checked_call(agent, ReplyCall("refund", f'{{"euros": {number}}}', "c1"))
     assert (bad.status, bad.tool_args) == ("error", {})
     assert bad.meta is not None
-    assert f"are no JSON ({number} is no JSON)" in bad.meta["error"]
+    assert f"are not JSON ({number} is not JSON)" in bad.meta["error"]
 
 
 def test_what_has_no_json_form_is_left_to_the_codec() -> None:

@@ -56,7 +56,7 @@ def json_of(text: str) -> Any:
 
 
 def _not_json(name: str) -> Any:
-    raise ValueError(f"{name} is no JSON")
+    raise ValueError(f"{name} is not JSON")
 
 
 def _finite(text: str) -> float:

@@ -116,9 +116,7 @@ class _Writer:
         self._version: Any = {"timestamp": utc_text(entries[0].at), **_version(agent)}
         for begin in self._begins.values():
             self._enter(begin)
-        about = (
-            _about(entries) if len(opened) <= 1 else None
-        )  # what a fork shares is in no line of it
+        about = _about(entries) if len(opened) <= 1 else None  # what a fork shares is in no line of it
         self._imported = about is not None
         if about is not None:
             self._session, self._version = about.get("session"), about.get("catalog_version")

@@ -254,10 +254,13 @@ class Worker:
         again, seen = self._again.get(row.run), self._seen.get(row.run)
         if again is not None:
             return again.due(now)
-        idle = seen is None and not (await self._record.state(row.run)).open
+        last = (row.head, row.last_at)
+        moved = seen is None or seen.last != last
+        idle = moved and not (await self._record.state(row.run)).open  # another program may have ended its turn
         if idle and not await self._record.store.inbox(row.run):  # else a message may wait for its turn
-            self._seen[row.run] = seen = Seen((row.head, row.last_at), open=False, due=None)
-        if seen is None or seen.last != (row.head, row.last_at) or (seen.due is not None and seen.due <= now):
+            self._seen[row.run] = seen = Seen(last, open=False, due=None)
+            moved = False
+        if seen is None or moved or (seen.due is not None and seen.due <= now):
             return True
         if seen.open and await self._letter(row.run, below):
             return True

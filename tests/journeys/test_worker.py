@@ -365,6 +365,24 @@ def test_one_who_only_reads_reads_the_file_that_took_the_place_of_the_one_that_w
         assert [each.name for each in reader.sessions()] == ["new"]
 
 
+async def test_a_worker_tells_no_turn_that_others_ended() -> None:
+    told, others = list[gesta.Outcome](), list[gesta.Outcome]()
+    chat = gesta.Agent("chat", model=gesta.scripted("one", "two"))
+    asks = asking("asks", lambda: "went on")
+    async with gesta.open() as record:
+        await record.run(chat, "Hello", session="chat")
+        (waiting,) = (await record.run(asks, "Go.", session="asks")).waiting
+        worker, other = Worker(record, [chat, asks]), Worker(record, [chat, asks])
+        assert await worker.look(told.append) == 1
+        assert [outcome.reason for outcome in told] == ["waiting"]
+        assert (await record.run(chat, "And?", session="chat")).answer == "two"
+        await record.answer(waiting, "yes", by="ann")
+        assert await other.look(others.append) == 1
+        assert [outcome.answer for outcome in others] == ["went on"]
+        assert await worker.look(told.append) == 0
+        assert len(told) == 1
+
+
 @pytest.mark.parametrize("started", ["before", "after"])
 async def test_a_message_that_is_queued_behind_a_cancelled_turn_is_answered_by_a_worker(started: str) -> None:
     @gesta.tool(effect="once", approval=True)

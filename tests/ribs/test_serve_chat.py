@@ -1,8 +1,9 @@
 """The `openai` client, unchanged, talks to a served agent; its conversations are sessions of the record."""
 
+import json
 from asyncio import gather
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import asynccontextmanager
+from contextlib import aclosing, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -268,6 +269,50 @@ async def test_the_words_of_an_agent_below_are_no_part_of_the_answer() -> None:
         told = [chunk.choices[0].delta.content or "" async for chunk in stream if chunk.choices]
         whole = await client.chat.completions.create(**asked, user="other")
     assert "".join(told) == whole.choices[0].message.content == "A cat."
+
+
+class Halting:
+    """A scripted model that waits behind its first words, and once more behind the next ones."""
+
+    def __init__(self, *waits: anyio.Event) -> None:
+        self._model, self._waits = gesta.scripted("Rome is dry, and Oslo is not."), iter(waits)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._model, name)
+
+    async def send(self, request: Any) -> Any:
+        async for piece in self._model.send(request):
+            yield piece
+            if (wait := next(self._waits, None)) is not None:
+                await wait.wait()
+
+
+async def test_a_stream_that_heard_only_the_first_words_ends_with_the_words_that_are_left() -> None:
+    left, joined = anyio.Event(), anyio.Event()
+    agent, said = gesta.Agent("desk", model=Halting(left, joined)), "Where is it dry?"
+    body = {"model": "desk", "messages": [{"role": "user", "content": said}], "session": "anna", "stream": True}
+    told = list[str]()
+
+    async with gesta.open() as record, anyio.create_task_group() as tasks:
+        served_here = httpx2.ASGITransport(app=app(record, [agent], work=False))
+        client = httpx2.AsyncClient(transport=served_here, base_url="http://localhost/v1")
+
+        async def listen() -> None:
+            reply = await client.post("/chat/completions", json=body, headers={"Idempotency-Key": "m1"})
+            chunks = [json.loads(line[6:]) for line in reply.text.splitlines() if line.startswith("data: {")]
+            told.extend(chunk["choices"][0]["delta"].get("content", "") for chunk in chunks)
+
+        first: Any = aiter(record.stream(agent, said, session="anna", key="m1"))
+        async with aclosing(first):
+            while (await anext(first)).type != "answer":
+                pass
+        left.set()  # the next words come while nobody listens
+        await anyio.wait_all_tasks_blocked()
+        tasks.start_soon(listen)
+        await anyio.wait_all_tasks_blocked()
+        joined.set()
+    assert "".join(told) == "Rome is dry, and Oslo is not."
+    assert len([words for words in told if words]) == 2
 
 
 @asynccontextmanager

@@ -283,7 +283,7 @@ def shown(event: Event) -> str:
     """Return the text that an event adds to a streamed answer; an empty text if the event adds no text."""
     if event.type == "retract":
         return "\n\n"
-    return event.content if event.type == "answer" and not event.end_of_dialog else ""
+    return event.content if event.type == "answer" else ""
 
 
 def checked(outcome: Outcome) -> Outcome:

@@ -1,5 +1,6 @@
 """How a server ends: also a connection that arrives while it begins to end is closed, and holds nothing up."""
 
+import signal
 import socket
 from collections.abc import AsyncIterator
 from contextlib import ExitStack, asynccontextmanager
@@ -13,7 +14,10 @@ from gesta.serve.server import Server
 
 
 class Quiet:
-    def drain(self) -> None: ...
+    drained = False
+
+    def drain(self) -> None:
+        self.drained = True
 
 
 @asynccontextmanager
@@ -62,3 +66,21 @@ async def test_peers_that_send_half_a_request_or_never_read_are_cut_off_when_the
             await anyio.wait_all_tasks_blocked()
             await server.shutdown([listens])
             assert not server.server_state.connections
+
+
+async def test_a_server_that_is_asked_to_end_before_it_listens_ends_at_once() -> None:
+    service, told, states = Quiet(), list[str](), list[str]()
+
+    async def app(_scope: Any, receive: Any, send: Any) -> None:
+        await receive()
+        server.handle_exit(signal.SIGTERM, None)
+        await send({"type": "lifespan.startup.complete"})
+        states.append((await receive())["type"])
+        await send({"type": "lifespan.shutdown.complete"})
+
+    server = Server(uvicorn.Config(app, log_level="critical"), service, told.append)
+    with socket.create_server(("127.0.0.1", 0)) as listens:
+        await server.serve([listens])
+    assert service.drained
+    assert states == ["lifespan.shutdown"]
+    assert told == [], "it answers nobody any more"

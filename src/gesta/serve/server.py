@@ -40,11 +40,14 @@ class Server(uvicorn.Server):
     def __init__(self, config: uvicorn.Config, service: Drains, ready: Callable[[str], None]) -> None:
         super().__init__(config)
         self._service, self._ready = service, ready
+        self.servers = []  # uvicorn sets them once they listen, and a signal may come before
 
     async def startup(self, sockets: list[socket] | None = None) -> None:
-        """Start to listen, and then call `ready` with the address."""
+        """Start to listen, and then call `ready` with the address, unless the server is asked to end already."""
         await super().startup(sockets)
-        if self.started:
+        if self.should_exit:
+            self._service.drain()
+        elif self.started:
             host, port = self.servers[0].sockets[0].getsockname()[:2]
             self._ready(f"http://{f'[{host}]' if ':' in host else host}:{port}")
 

@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, get_args
 
@@ -10,7 +10,7 @@ import anyio
 import msgspec
 import pytest
 from msgspec.structs import replace
-from tests.browsing import CHROMIUM, NEEDED, NO_CHROMIUM, aside, watched
+from tests.browsing import CHROMIUM, NEEDED, NO_CHROMIUM, aside, looking, watched
 from tests.cli.test_transcript import SAMPLES
 from tests.hostile import TEXTS
 from tests.viewing import TOKEN, viewed
@@ -69,10 +69,10 @@ def swapped(value: Any, text: str) -> Any:
     return value
 
 
-def together() -> list[str]:
-    """Return all hostile texts as paragraphs of few texts."""
+def together(texts: Sequence[str]) -> list[str]:
+    """Return texts as paragraphs of few texts."""
     found = [""]
-    for each in TEXTS:
+    for each in texts:
         if len(found[-1]) + len(each) > PARAGRAPHS:
             found.append("")
         found[-1] += f"{each}\n\n"
@@ -85,15 +85,15 @@ def pay(note: Any) -> str:
     return str(note)
 
 
-async def write(path: Path) -> str:
-    """Write the hostile record, and return the run that holds every kind."""
+async def write(path: Path, texts: Sequence[str] = TEXTS) -> str:
+    """Write a record with these texts everywhere, and return the run that holds every kind."""
     async with gesta.open(path) as record:
-        for text in TEXTS:
+        for text in texts:
             async with record.span(text, session=text) as span:
                 span.write(kinds.UserContent(value=text, user_id=text))
         seqs = dict[Any, int]()
-        async with record.span(TEXTS[0], session="every kind") as every:
-            for text in together():
+        async with record.span(texts[0], session="every kind") as every:
+            for text in together(texts):
                 for kind in sorted(get_args(kinds.Content), key=lambda kind: kind is kinds.AssistantContent):
                     if kind in (kinds.BeginContent, kinds.EndContent):
                         continue
@@ -107,13 +107,13 @@ async def write(path: Path) -> str:
     return str(every.run)
 
 
-def ask(path: Path) -> None:
-    """Begin a run on the hostile record whose call and question wait for a person."""
+def ask(path: Path, texts: Sequence[str] = TEXTS) -> None:
+    """Begin two runs on the record, in which a call and a question with these texts wait for a person."""
 
     async def program(verbs: gesta.Verbs, question: str) -> str:
         return str(await verbs.ask(question, question, {"enum": [question], "title": question}))
 
-    every = "\n\n".join(together())
+    every = "\n\n".join(together(texts))
     model = gesta.scripted(gesta.call("pay", note={every: [every]}), "never")
     gesta.run_sync(gesta.Agent("desk", model=model, tools=[pay]), every, record=path, session="asks")
     gesta.run_sync(gesta.Agent(every[:500], program=program), every, record=path, session="wonders")
@@ -171,6 +171,15 @@ def reported(route: Any) -> None:
     route.fulfill(response=answer, headers=headers)
 
 
+def visit(page: Any, view: str) -> None:
+    """Open a view, and wait until something is shown in it."""
+    page.goto(view, wait_until="domcontentloaded")
+    page.locator("main > *").first.wait_for()
+    page.locator(
+        "main .item, main .row, main .wait, main .card, main .empty, main .sent > *, main .form td, main .warn, main .lane, main .evidence"
+    ).first.wait_for(state="attached")
+
+
 def test_no_text_runs_or_loads_anything_in_any_view(browser: Any, record: tuple[Path, str]) -> None:
     path, run = record
     wrong, asked, shown = list[str](), list[str](), 0
@@ -185,11 +194,7 @@ def test_no_text_runs_or_loads_anything_in_any_view(browser: Any, record: tuple[
         context.on("page", lambda other: wrong.append(f"another page opened: {other.url}"))
         page.goto(f"{address}/?token={TOKEN}")
         for view in views(run):
-            page.goto(f"{address}{view}", wait_until="domcontentloaded")
-            page.locator("main > *").first.wait_for()
-            page.locator(
-                "main .item, main .row, main .wait, main .card, main .empty, main .sent > *, main .form td, main .warn, main .lane, main .evidence"
-            ).first.wait_for(state="attached")
+            visit(page, f"{address}{view}")
             before = page.url
             page.evaluate(OPEN)
             page.evaluate(FRAMES)
@@ -219,3 +224,19 @@ def check(facts: list[tuple[str, str]], tag: str, attributes: set[str], view: st
             assert value.startswith(("/", "#")) or outside, (view, tag, value)
             assert not value.startswith("//"), (view, tag, value)
             assert not outside or (names["rel"] == "noopener noreferrer" and names["target"] == "_blank"), (view, value)
+
+
+def test_a_word_of_three_hundred_letters_makes_no_view_wider_than_the_window(browser: Any, tmp_path: Path) -> None:
+    path, wide = tmp_path / "long.gesta", list[str]()
+    run = aside(lambda: anyio.run(write, path, ["W" * 300]))
+    aside(lambda: ask(path, ["W" * 300]))
+    with viewed(path) as address, looking(browser) as page:
+        page.goto(f"{address}/?token={TOKEN}")
+        for view in views(run):
+            visit(page, f"{address}{view}")
+            page.evaluate("for (const each of document.querySelectorAll('details')) each.open = true")
+            for width in (1360, 390):
+                page.set_viewport_size({"width": width, "height": 900})
+                over = page.evaluate("document.documentElement.scrollWidth - innerWidth")
+                wide += [f"{view} at {width}: {over} px"] if over > 0 else []
+    assert wide == []

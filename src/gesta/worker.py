@@ -1,11 +1,12 @@
 """A worker continues the turns that are due: turns that were interrupted, answered or resumed, or whose timer ended.
 
 A turn goes from one message of a run to its answer. A letter is a message, an approval or the like in the inbox of a
-run. Between two scans of the record (the store of all runs), a worker remembers only at which entry each run waited,
-which runs failed, and which wait for what no entry or letter may tell, such as a service that is away. Those are
-examined again after growing pauses, one at a time, so that a service that hangs keeps no other run waiting. Several
-workers may work on one record: the worker that gets the lease (the right to write a run) continues the run. A run that
-fails does not stop the worker: the failure is reported, and the run is tried again after growing pauses.
+run. Between two scans of the record (the store of all runs), a worker remembers only the last entry of each run and
+whether a turn was open there, which runs failed, and which wait for what no entry or letter may tell, such as a service
+that is away. Those are examined again after growing pauses, one at a time, so that a service that hangs keeps no other
+run waiting. Several workers may work on one record: the worker that gets the lease (the right to write a run) continues
+the run. A run that fails does not stop the worker: the failure is reported, and the run is tried again after growing
+pauses.
 """
 
 import logging
@@ -25,6 +26,7 @@ from gesta.errors import GestaError, RunHeld, WriteFailed, message_of
 from gesta.events import Outcome
 from gesta.record.record import Record
 from gesta.record.stream import breaks_off
+from gesta.record.waits import LastTurn, last_turn
 from gesta.state.opening import is_message
 from gesta.store import RunRow
 
@@ -107,6 +109,7 @@ class Worker:
         self._limit = anyio.CapacityLimiter(jobs)
         self._failed = failed
         self._seen: dict[str, Seen] = {}
+        self._turns: dict[str, LastTurn] = {}
         self._again: dict[str, Again] = {}  # runs that failed, or were left
         self._untold: dict[str, Again] = {}  # runs that wait for what no entry or letter may tell
         self._asking: str | None = None  # the one of those that is looked at now
@@ -256,7 +259,7 @@ class Worker:
             return again.due(now)
         last = (row.head, row.last_at)
         moved = seen is None or seen.last != last
-        idle = moved and not (await self._record.state(row.run)).open  # another program may have ended its turn
+        idle = moved and not (await self._last_turn(row.run)).begin  # another program may have ended its turn
         if idle and not await self._record.store.inbox(row.run):  # else a message may wait for its turn
             self._seen[row.run] = seen = Seen(last, open=False, due=None)
             moved = False
@@ -269,6 +272,11 @@ class Worker:
             return False
         self._asking = row.run
         return True
+
+    async def _last_turn(self, run: str) -> LastTurn:
+        """Return whether a turn of a run is open now. Cost: reads the entries since the last call."""
+        self._turns[run] = await last_turn(self._record.store, run, self._turns.get(run, LastTurn()))
+        return self._turns[run]
 
     async def _letter(self, run: str, below: dict[str | None, list[str]]) -> bool:
         """Return whether the inbox of a run or of its child runs, at any depth, has a letter that is not a message.
@@ -288,12 +296,12 @@ class Worker:
 
         Returns whether anything was written to the run since it was last examined.
         """
-        state, before = await self._record.state(row.run), self._seen.get(row.run)
-        rows = await self._record.store.read(row.run, state.head - 1, state.head)
-        last = (state.head, rows[0].at if rows else "")
+        turn, before = await self._last_turn(row.run), self._seen.get(row.run)
+        rows = await self._record.store.read(row.run, turn.head - 1, turn.head)
+        last = (turn.head, rows[0].at if rows else "")
         due = (each.expires or each.due for each in outcome.waiting)  # a wait that ends without an answer
         soonest = min((each for each in due if each is not None), default=None)
-        self._seen[row.run] = Seen(last, open=state.open, due=soonest)
+        self._seen[row.run] = Seen(last, open=turn.begin > 0, due=soonest)
         waits = {str(each.what) for each in outcome.waiting}
         for again, wanted in ((self._again, RESUME in waits), (self._untold, bool(waits & UNTOLD))):
             if wanted:

@@ -176,6 +176,39 @@ async def test_a_run_that_somebody_else_writes_is_no_failure(tmp_path: Path) -> 
     assert failed == []
 
 
+class Counted(MemoryStore):
+    """A store that counts the rows that are read from it."""
+
+    rows = 0
+
+    async def read(self, run: str, after: int = 0, until: int | None = None, limit: int | None = None) -> list[Row]:
+        """Read rows, and count them."""
+        found = await super().read(run, after, until, limit)
+        self.rows += len(found)
+        return found
+
+
+async def test_a_long_run_that_another_process_writes_is_not_read_again_at_each_look() -> None:
+    store, told, looked = Counted(), list[gesta.Outcome](), list[int]()
+    asked = [gesta.call("ask_person", question="May I?")] * 3
+    agent = gesta.Agent("a", model=gesta.scripted(*asked, "Done."), tools=[ask_person()])
+    record, worker = Record(store, address.bind), Worker(Record(store, address.bind), [agent])
+    for place in range(3):
+        outcome = await record.run(agent, "Go.", session="s") if not place else await record.resume("s", agent)
+        lease = await store.lease(outcome.run)
+        for _ in range(3):
+            store.rows = 0
+            assert await worker.look(told.append) == 0
+            looked.append(store.rows)
+        await store.release(lease)
+        await record.answer(outcome.waiting[0], "yes", by="ann")
+    head = (await record.state(outcome.run)).head
+    assert looked[1:3] == [2, 2]
+    assert sum(looked) <= head + 2 * len(looked), "each entry is read once, and at each look the first and the last one"
+    assert await worker.look(told.append) == 1
+    assert [each.answer for each in told] == ["Done."]
+
+
 class Torn(MemoryStore):
     """A store of which one run cannot be read, and which may be out of reach."""
 

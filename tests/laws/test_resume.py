@@ -16,6 +16,7 @@ from gesta.entry import Entry
 from gesta.kinds import AttemptContent, EndContent, RequestContent, ToolResultContent
 from gesta.prompt import rebuild
 from gesta.record.record import Record
+from gesta.record.waits import LastTurn, last_turn, state_of
 from gesta.store import Batch
 from gesta.stores.memory import MemoryStore
 
@@ -171,5 +172,24 @@ def test_decide_handles_prefixes_that_no_commit_leaves_as_long_as_a_reply_is_who
                 fresh, resumed = await from_prefix(script, prefix, world, lost=lost)
                 assert facts(resumed) == facts(entries), f"after {rows[end - 1].kind}"
                 assert all(count == 1 for count in fresh.fired.values())
+
+    anyio.run(main)
+
+
+@given(st.lists(scripts, min_size=1, max_size=3), st.data())
+def test_whether_a_turn_is_open_is_known_from_what_was_written_since_the_last_look(
+    texts: list[list[Any]], data: st.DataObject
+) -> None:
+    async def main() -> None:
+        tape, world = Tape(), World()
+        acting = agent(world, [said for script in texts for said in script])
+        outcome = (await play(tape, acting, [f"Go {place}." for place in range(len(texts))]))[0]
+        batches = [batch for batch in tape.tape if batch.lease.run == outcome.run]
+        looks, known = data.draw(st.sets(st.integers(0, len(batches)))), LastTurn()
+        for place in sorted(looks | {len(batches)}):
+            store = await again(batches[:place])
+            known = await last_turn(store, outcome.run, known)
+            state = await state_of(store, outcome.run)
+            assert (known.begin > 0, known.head) == (state.open, state.head)
 
     anyio.run(main)

@@ -9,6 +9,7 @@ from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
 from datetime import datetime
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from gesta.codec.rows import decode_content
@@ -143,6 +144,30 @@ async def last_end(store: Store, row: RunRow) -> EndContent | None:
 async def state_of(store: Store, run: str) -> RunState:
     """Return the state of a run, computed from its entries. Cost: reads the run."""
     return fold(RunView(), await read(store, run))
+
+
+class LastTurn(Struct, frozen=True):
+    """Whether a turn of a run was open when the run was last looked at."""
+
+    head: int = 0
+    """Seq of the run's last entry at that time."""
+    digest: bytes = b""
+    """Digest of that entry."""
+    begin: int = 0
+    """Seq of the `begin` entry of the open turn; 0 if no turn was open."""
+
+
+async def last_turn(store: Store, run: str, known: LastTurn) -> LastTurn:
+    """Return whether a turn of a run is open now. Cost: reads the entries since `known`, the last result."""
+    entries, begin = await read(store, run, max(known.head - 1, 0)), known.begin
+    if known.head and (not entries or (entries[0].seq, entries[0].digest) != (known.head, known.digest)):
+        entries, begin = await read(store, run), 0  # the run was pruned, or its record replaced
+    for entry in entries:
+        if isinstance(entry.content, BeginContent) and entry.content.role == "turn":
+            begin = entry.seq
+        elif isinstance(entry.content, EndContent) and entry.span == begin:
+            begin = 0
+    return LastTurn(entries[-1].seq, entries[-1].digest, begin) if entries else LastTurn()
 
 
 async def opened_before(store: Store, run: str, opening: Opening) -> Outcome | None:

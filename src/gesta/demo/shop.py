@@ -1,4 +1,4 @@
-"""The demo's shop: one SQLite file for each session, and all functions that read or change it.
+"""The demo's shop: for each session an SQLite file and a list of started refunds, and all functions on them.
 
 Amounts are whole cents in this file, and decimal text outside of it. The shop does not refuse to book the same refund
 twice: it is Gesta that has to prevent that.
@@ -36,7 +36,7 @@ class Refund(Struct, frozen=True, kw_only=True):
 
 
 class Count(Struct, frozen=True):
-    """How often refunds of a session were started and booked, according to the shop's two files."""
+    """How many refunds of a session were started, and how many were booked."""
 
     fired: int
     """Number of lines in the file to which the tool writes before each booking."""

@@ -12,7 +12,7 @@ from collections import OrderedDict, defaultdict, deque
 class Waiting:
     """The calls without a result. Each is known by the seq of its entry and the id that the source gave it.
 
-    Results that come after `give_up` are late.
+    After `give_up`, a result of a call that was added before is still matched to that call, but is reported as late.
     """
 
     def __init__(self) -> None:

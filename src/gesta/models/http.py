@@ -374,10 +374,10 @@ def _loop() -> Any:
 
 
 def _asked_wait_s(headers: Mapping[str, str], clock: Callable[[], datetime]) -> float | None:
-    """Return the number of seconds to wait that the reply's headers ask for; `None` if they ask for no pause.
+    """Return how many seconds the reply's headers ask the client to wait; `None` if they do not ask it to wait.
 
-    `retry-after-ms` has priority over `Retry-After`, which may also hold a date. The date is compared with the reply's
-    own `Date`, or with the clock if that is missing.
+    `retry-after-ms` has priority over `Retry-After`, which may also hold a date. The date is compared with the
+    reply's `Date` header, or with the clock if there is no such header.
 
     Source: RFC 9110, section 10.2.3; OpenAI and Azure send both headers.
     """

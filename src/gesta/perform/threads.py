@@ -249,8 +249,9 @@ async def caught(work: Awaitable[Any], marks: Sequence[Mark | None] = ()) -> Ret
     would break the task group around the call.
 
     Args:
-        marks: the mark of the attempt, in a list that the caller empties when the attempt is over (see `Mark`). Threads
-            and tasks that the code starts refer to this mark; without it, they refer to the caller's own mark.
+        marks: a list with one item, the mark of the attempt. The caller empties the list when the attempt is over (see
+            `Mark`). Threads and tasks that the tool's code starts refer to this mark. If the list is empty, they refer
+            to the mark of the code that called this function.
     """
     before = _STARTED_BY.set(marks[0] if marks else _STARTED_BY.get())
     try:

@@ -99,7 +99,7 @@ class Record(Inbox):
             message: a text, or a list of texts, images and files (see `gesta.message.attached`).
             listener: function that is called with each event of the turn. If the turn was begun before, the function
                 gets its recorded events first.
-            options: see `MessageOptions`. A turn that was begun with this `key` is continued, or its outcome returned.
+            options: see `MessageOptions`. The turn of an earlier `key` is continued, or its outcome returned.
 
         Raises:
             NoDeps: a tool needs deps (objects that the program passes to tools), and there are none.

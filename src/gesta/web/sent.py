@@ -230,7 +230,7 @@ def _made(entries: Sequence[Entry], wanted: Wanted) -> Made:
 
 
 def _indented(made: Made) -> tuple[dict[str, Any], str]:
-    """Return the facts about a request as its provider gets it, and the request's body as indented JSON."""
+    """Return what a page shows of a request: everything but its body as a dict, and its body as indented JSON."""
     facts = request_facts(made.one, made.wanted)
     return facts, json_harmless(json.dumps(facts.pop("body"), indent=2, ensure_ascii=False))
 

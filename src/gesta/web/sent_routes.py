@@ -50,7 +50,7 @@ async def _wire(request: Request, pages: HasSent) -> Response:
 
 
 async def _body(request: Request, pages: HasSent) -> Response:
-    """Send the bytes of a body as a download, so that a browser does not show them as a page."""
+    """Send the body of a recorded request as a download, so that a browser does not show it as a page."""
     body, seq = SECRETS.bytes(await pages.sent.body(*_wanted(request))), _params(request)["seq"]
     named = {"content-disposition": f'attachment; filename="request-{seq}.json"'}
     return Response(body, headers=named, media_type="application/octet-stream")

@@ -5,6 +5,7 @@ import gzip
 import io
 import json
 import zipfile
+import zlib
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator, Sequence
 from datetime import UTC, datetime
@@ -113,6 +114,7 @@ SAMPLE: dict[str, Any] = {
     "messages": MESSAGES,
     "events": EVENTS,
     "scores": {"match": {"value": "C"}},
+    "turn_count": 1,
     "attachments": {"h1": "Tell the weather.", "h2": "How is Rome?"},
 }
 SPEC = {
@@ -138,6 +140,21 @@ def archive(path: Path, members: dict[str, Any], method: int = zipfile.ZIP_DEFLA
     with zipfile.ZipFile(path, "w", method) as made:
         for name, value in members.items():
             made.writestr(name, value if isinstance(value, str | bytes) else json.dumps(value))
+    return path
+
+
+def zstd_archive(path: Path, members: dict[str, Any]) -> Path:
+    """Write an archive as Inspect does where it can: zipfile knows zstd from Python 3.14 on."""
+    plain = {name: json.dumps(value).encode() for name, value in members.items()}
+    pack = pytest.importorskip("zstandard").ZstdCompressor().compress
+    archive(path, {name: pack(data) for name, data in plain.items()}, zipfile.ZIP_STORED)
+    made, at = path.read_bytes(), 0
+    for data in plain.values():
+        at = made.index(b"PK\x01\x02", at) + 4
+        facts = (93).to_bytes(2, "little"), made[at + 8 : at + 12], zlib.crc32(data).to_bytes(4, "little")
+        size = len(data).to_bytes(4, "little")
+        made = made[: at + 6] + b"".join(facts) + made[at + 16 : at + 20] + size + made[at + 24 :]
+    path.write_bytes(made)
     return path
 
 
@@ -255,11 +272,13 @@ WHOLE = """\
 24 in 21: end success ~kind,at"""
 
 
-@pytest.mark.parametrize("packed", ["log.json", "log.json.gz", "log.eval"])
+@pytest.mark.parametrize("packed", ["log.json", "log.json.gz", "log.eval", "zstd/log.eval"])
 async def test_a_sample_becomes_a_run_with_its_events_in_place(record: Record, tmp_path: Path, packed: str) -> None:
     path = tmp_path / packed
     if packed.endswith(".eval"):
-        archive(path, {START: {"version": 2}, "samples/rome_epoch_2.json": SAMPLE, HEADER: log()})
+        path.parent.mkdir(exist_ok=True)
+        made = zstd_archive if packed.startswith("zstd") else archive
+        made(path, {START: {"version": 2}, "samples/rome_epoch_2.json": SAMPLE, HEADER: log()})
     else:
         put(path, log(SAMPLE))
         path.write_bytes(gzip.compress(path.read_bytes()) if packed.endswith(".gz") else path.read_bytes())
@@ -652,6 +671,7 @@ def forged(data: bytes, place: int, value: int, size: int) -> bytes:
 async def test_archives_that_cannot_be_read_say_why(record: Record, tmp_path: Path) -> None:
     members = {START: {"eval": SPEC, "more": "word " * 200}, HEADER: log()}
     good = archive(tmp_path / "good.eval", members).read_bytes()
+    zstd = zstd_archive(tmp_path / "good.eval", members).read_bytes()
     start = good.index(b"_journal")
     for data, why in (
         (good[:-30], "its packing is damaged or cut off: File is not a zip file"),
@@ -659,8 +679,15 @@ async def test_archives_that_cannot_be_read_say_why(record: Record, tmp_path: Pa
         (forged(good, 24, LARGEST + 1, 4), f"its member '{START}', with .*, has more than {LARGEST:,} characters"),
         (forged(good, 24, 10, 4), "is not JSON|Bad CRC-32"),
         (forged(good, 20, 10_000_000, 4), "its members overlap"),
-        (forged(good, 10, 93, 2), f"its member '{START}' is packed with zstd, method 93. Only stored and deflated"),
-        (forged(good, 10, 77, 2), "is packed with unknown, method 77"),
+        (
+            forged(good, 10, 77, 2),
+            f"its member '{START}' is packed with unknown, method 77. Only stored, deflated, zstd",
+        ),
+        (forged(good, 10, 93, 2), "its packing is damaged or cut off: zstd"),
+        (forged(zstd, 24, 10, 4), "its packing is damaged or cut off: Bad size or CRC-32"),
+        (forged(zstd, 16, 10, 4), "its packing is damaged or cut off: Bad size or CRC-32"),
+        (forged(zstd, 20, 30, 4), "its packing is damaged or cut off: Bad size or CRC-32"),
+        (forged(zstd, 8, 1, 2), f"its member '{START}' cannot be unpacked: .*encrypted"),
         (forged(good, 8, 1, 2), f"its member '{START}' cannot be unpacked: .*encrypted"),
         (forged(good, 6, 99, 2), "its packing is damaged or cut off: zip file version"),
         (good[:start] + b"_journal/\xff\xff" + good[start + 11 :], "its packing is damaged"),

@@ -37,7 +37,8 @@ MEMBERS = KEPT | members_of(
     store events timelines model_usage role_usage started_at completed_at total_time working_time uuid invalidation
     error_retries attachments events_data limit message_pool transcript implied-messages retries completed
     message_count source model internal event span_id parent_id working_start pending view decision message modified
-    explanation approver stage timestamp action reasoning parse_error arguments format citations custom"""
+    explanation approver stage timestamp action reasoning parse_error arguments format citations custom
+    turn_count"""
 )
 
 

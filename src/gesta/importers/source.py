@@ -6,12 +6,14 @@ memory of one. A zip archive is read member by member, and no member is written 
 """
 
 import gzip
+import io
 import os
 import zipfile
 import zlib
 from codecs import BOM_UTF8
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager, suppress
+from copy import copy
 from pathlib import Path
 from typing import IO, Any, NamedTuple, cast
 
@@ -30,9 +32,11 @@ __all__ = ["BadImport", "Document", "ImportBounds", "Piece", "Source"]
 
 GZIP, ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
 ZIP = (b"PK\x03\x04", b"PK\x05\x06")
-METHODS = {zipfile.ZIP_STORED: "stored", zipfile.ZIP_DEFLATED: "deflated"}
-"""The compression methods that are allowed in a zip archive. They need no more memory than the unpacked text."""
-OTHER_METHODS = {9: "deflate64", 12: "bzip2", 14: "lzma", 93: "zstd", 95: "xz"}
+ZIP_ZSTD = 93
+"""The number of zstd among the compression methods of zip, which Python knows from 3.14 on."""
+METHODS = {zipfile.ZIP_STORED: "stored", zipfile.ZIP_DEFLATED: "deflated", ZIP_ZSTD: "zstd"}
+"""The compression methods that are allowed in a zip archive. They need little more memory than the unpacked text."""
+OTHER_METHODS = {9: "deflate64", 12: "bzip2", 14: "lzma", 95: "xz"}
 AT_ONCE = 16 * 2**20
 """Greatest unpacked size in bytes of a file that is read into memory as a whole, which is faster."""
 PACKED = {"path", "data"}
@@ -232,10 +236,10 @@ class Source:
         info = archive.getinfo(name)
         if info.compress_type not in METHODS:
             method = f"{OTHER_METHODS.get(info.compress_type, 'unknown')}, method {info.compress_type}"
-            todo = f"Only {' and '.join(METHODS.values())} members are read; pack it anew so."
+            todo = f"Only {', '.join(METHODS.values())} members are read; pack it anew so."
             raise BadImport(self.path, f"its member {name!r} is packed with {method}", todo)
         try:
-            with archive.open(info) as file:
+            with self._opened_member(archive, info) as file:
                 reader = Reader(self.path, file, self.bounds)
                 value = reader.value(name)
                 if reader.peek():
@@ -244,15 +248,30 @@ class Source:
             raise BadImport(self.path, f"its member {name!r} cannot be unpacked: {error}") from error
         return value
 
+    def _opened_member(self, archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> IO[bytes]:
+        if info.compress_type != ZIP_ZSTD:
+            return archive.open(info)
+        packed = copy(info)
+        packed.compress_type, packed.file_size = zipfile.ZIP_STORED, info.compress_size
+        del packed.CRC  # that of the unpacked bytes
+        with archive.open(packed) as file:
+            data = self._zstd(file).read(info.file_size + 1)
+        if len(data) != info.file_size or zlib.crc32(data) != info.CRC:
+            raise zipfile.BadZipFile(f"Bad size or CRC-32 for file {info.filename!r}")
+        return io.BytesIO(data)
+
     def _unpacked(self, plain: IO[bytes], magic: bytes) -> IO[bytes]:
         if magic.startswith(GZIP):
             return self._counted(cast("IO[bytes]", gzip.GzipFile(fileobj=plain)))
         if not magic.startswith(ZSTD):
             return plain
+        return self._counted(self._zstd(plain))
+
+    def _zstd(self, packed: IO[bytes]) -> IO[bytes]:
         if zstandard is None:
             raise MissingExtra(f"Reading {self.path!r}, which is packed with zstd,", "zstandard", "zstd")
         unpacking = zstandard.ZstdDecompressor(max_window_size=2**27)
-        return self._counted(unpacking.stream_reader(plain, read_across_frames=True))
+        return cast("IO[bytes]", unpacking.stream_reader(packed, read_across_frames=True))
 
     def _counted(self, file: IO[bytes]) -> IO[bytes]:
         failure = self.bounds.passed(self.path, "what is packed in it", "file")

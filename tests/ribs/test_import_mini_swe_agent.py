@@ -427,6 +427,62 @@ async def test_words_of_the_program_stay_in_the_turn_and_a_person_opens_another(
     assert contents(entries, AssistantContent) == []
 
 
+def responded(text: str, command: str, number: int) -> dict[str, Any]:
+    """A message of the model as the agent keeps it when it asks the Responses API (`litellm_response`)."""
+    said: dict[str, Any] = {"annotations": [], "text": text, "type": "output_text", "logprobs": None}
+    function = {"arguments": json.dumps({"command": command}), "call_id": f"c{number}", "name": "bash"}
+    return {
+        "id": f"resp-{number}",
+        "created_at": 1_700_000_000 + number,
+        "model": "m-1-2026",
+        "object": "response",
+        "output": [
+            {"id": "rs-1", "summary": [{"text": "Look first.", "type": "summary_text"}], "type": "reasoning"},
+            {"id": "msg-1", "content": [said], "role": "assistant", "status": "completed", "type": "message"},
+            {**function, "type": "function_call", "id": "fc-1", "status": "completed"},
+        ],
+        "parallel_tool_calls": True,
+        "usage": {"input_tokens": 10, "output_tokens": number},
+        "extra": {"actions": [{"command": command, "tool_call_id": f"c{number}"}], "cost": 0.5},
+    }
+
+
+RESPONSES = trajectory(
+    responded("Look.", "ls", 1),
+    {"type": "function_call_output", "call_id": "c1", "output": "a.py", "extra": {"returncode": 0}},
+    responded("Done.", "submit", 2),
+    submitted("diff --git"),
+)
+RESPONSES["messages"][1] |= {"type": "message", "content": [{"type": "input_text", "text": "Fix it."}]}
+
+
+async def test_a_trajectory_of_the_responses_api_has_the_same_turns(record: Record, path: Path) -> None:
+    lines, entries, oddities = await story(record, path, RESPONSES)
+    assert lines == [
+        "begin turn",
+        "user 'Fix it.'",
+        "chat-completion 'Look.' <1",
+        "thought 'Look first.' <1",
+        "tool-call bash({'command': 'ls'}) success <2",
+        "tool-result a.py ok <1",
+        "chat-completion 'Done.' <1",
+        "thought 'Look first.' <1",
+        "tool-call bash({'command': 'submit'}) success <2",
+        "assistant 'diff --git' <1",
+        "end answered",
+    ]
+    assert oddities == {"unanswered-call": 1}
+    first, _ = contents(entries, ChatCompletionContent)
+    assert (first.model, first.usage) == ("m-1-2026", {"input_tokens": 10, "output_tokens": 1})
+    assert first.meta is not None
+    assert first.meta["raw"]["output"] == [
+        {"id": "rs-1", "type": "reasoning"},
+        {"id": "msg-1", "role": "assistant", "status": "completed", "type": "message"},
+        {"call_id": "c1", "type": "function_call", "id": "fc-1", "status": "completed"},
+    ]
+    assert set(lost(RESPONSES, entries)) == {"sk-123456", "summary_text", "function_call_output"}
+
+
 async def test_actions_that_were_read_from_text_are_calls_whose_name_is_inferred(record: Record, path: Path) -> None:
     spoken = {"role": "assistant", "content": "Look.\n```\nls\n```", "extra": {"actions": [{"command": "ls"}, 5]}}
     seen = {"role": "user", "content": "a.py", "extra": {"returncode": 1, "raw_output": "a.py"}}
@@ -488,6 +544,6 @@ async def test_what_is_no_trajectory_is_refused_with_its_place(record: Record, p
     assert await record.store.runs() == []
 
 
-@given(text=spoilt(SMALL))
+@given(text=spoilt(SMALL) | spoilt(RESPONSES))
 async def test_no_change_of_a_trajectory_breaks_an_import(tmp_path_factory: pytest.TempPathFactory, text: str) -> None:
     await endured(tmp_path_factory.mktemp("any") / "any.json", text, FOLDER)

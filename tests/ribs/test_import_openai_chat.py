@@ -296,6 +296,7 @@ async def test_a_call_of_the_older_kind_is_answered_by_the_function_that_it_call
         ([], "", False),
         ([{"type": "text", "text": "words"}], "words", False),
         ([{"type": "text", "text": "one"}, {"type": "text", "text": "two"}], "one\ntwo", True),
+        ([{"type": "input_text", "text": "see"}, {"type": "output_text", "text": "it"}], "see\nit", True),
         ([{"type": "text", "text": "see"}, {"type": "image_url", "image_url": {"url": "u"}}], "see\n[image]", True),
         ([{"type": "input_audio", "input_audio": {"data": "d", "format": "wav"}}], "[audio]", True),
         ([{"type": "file", "file": {"file_id": "f"}}], "[file]", True),

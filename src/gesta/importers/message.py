@@ -23,6 +23,8 @@ SPOKEN = ("user", "assistant", "tool", "function")
 ROLES = frozenset({"system", "developer", *SPOKEN})
 SAME: Mapping[str, str] = MappingProxyType({"developer": "system", "function": "tool"})
 """Gesta's name for a role that has another name in the source."""
+TEXTS = ("text", "input_text", "output_text")
+"""Types of parts that hold a text. The Responses API of OpenAI has the last two."""
 SHOWN_AS: Mapping[str, str] = MappingProxyType({"image_url": "image", "input_audio": "audio"})
 """The word for a part in a note such as `[image]`, by the part's type. For another type, the type itself is the
 word."""
@@ -188,7 +190,7 @@ def ends_answered(messages: Collection[Any]) -> bool:
 
 def _part_text(part: dict[str, Any], key: str) -> str:
     text = part.get("refusal" if part["type"] == "refusal" else key)
-    if part["type"] in ("text", "refusal") and isinstance(text, str):
+    if part["type"] in (*TEXTS, "refusal") and isinstance(text, str):
         return text
     return f"[{plain_name(SHOWN_AS.get(part['type'], part['type']))}]"
 

@@ -85,6 +85,41 @@ def completion(words: Said, message: Object, members: Members, oddities: Odditie
     )
 
 
+def as_chat(message: Any) -> Any:
+    """Return a message of OpenAI's Responses API in the form of Chat Completions; any other value unchanged.
+
+    The other members of a response, and what is left of the items of its output, become the member `response` of
+    `extra`.
+    """
+    if not isinstance(message, dict) or "role" in message:
+        return message
+    if message.get("type") == "function_call_output":
+        return {"role": "tool", "tool_call_id": message.get("call_id"), "content": message.get("output")} | {
+            key: message[key] for key in message if key not in ("type", "call_id", "output")
+        }
+    output, extra = message.get("output"), message.get("extra", {})
+    known = message.get("object") == "response" and isinstance(output, list)
+    if not (known and isinstance(extra, dict) and "response" not in extra):
+        return message
+    parts, calls, thoughts, left = list[Any](), list[Object](), list[str](), list[Any]()
+    for item in output or ():
+        match item:
+            case {"type": "message", "content": list(content)}:
+                parts += content
+                left.append({key: item[key] for key in item if key != "content"})
+            case {"type": "function_call", "call_id": call_id, "name": name, "arguments": given}:
+                calls.append({"id": call_id, "function": {"name": name, "arguments": given}})
+                left.append({key: item[key] for key in item if key not in ("name", "arguments")})
+            case {"type": "reasoning", "summary": [{"type": "summary_text", "text": str(text)}]}:
+                thoughts.append(text)
+                left.append({key: item[key] for key in item if key != "summary"})
+            case _:
+                left.append(item)
+    response = {key: message[key] for key in message if key not in ("output", "extra")} | {"output": left}
+    made = {"role": "assistant", "content": parts, "tool_calls": calls, "extra": extra | {"response": response}}
+    return made | ({"reasoning_content": "\n".join(thoughts)} if thoughts else {})
+
+
 def plain(message: Any) -> Object:
     """Return the plain form of a message: equal for two messages with the same text and calls."""
     if not isinstance(message, dict):

@@ -35,7 +35,7 @@ from gesta.importers.foreign import (
 )
 from gesta.importers.format import Format, members_of
 from gesta.importers.message import CUT, KEPT, said
-from gesta.importers.openai_exchange import left_of_choices
+from gesta.importers.openai_exchange import as_chat, left_of_choices
 from gesta.importers.source import Document, Source
 from gesta.kinds import AssistantContent, Error, KeyValueContent, Kind, Reason
 
@@ -131,6 +131,7 @@ class _Steps:
 
     def take(self, message: Any, place: int) -> None:
         """Add one message. `place` is its number in the source."""
+        message = as_chat(message)
         extra = object_of(message.get("extra")) if isinstance(message, dict) else {}
         bare = {key: message[key] for key in message if key != "extra"} if extra else message
         if _role(bare) == EXIT:

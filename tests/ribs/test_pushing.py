@@ -16,7 +16,7 @@ from gesta import address
 from gesta.bridges.pushing import push
 from gesta.cli import application
 from gesta.entry import Row
-from gesta.errors import BrokenRecord, WriteFailed
+from gesta.errors import BrokenRecord, RecordError, WriteFailed
 from gesta.record.record import Record
 from gesta.store import Batch, Store
 from gesta.stores.memory import MemoryStore
@@ -209,6 +209,19 @@ def test_the_command_says_what_went_and_what_did_not(command: Any, place: str) -
     assert moved.stdout.endswith("; 1 run goes on there\n")
     again = command("a.gesta", place, "--move").stdout
     assert again.endswith(", 1 there before; 0 runs go on there\n")
+
+
+def test_a_record_is_not_copied_into_itself(tmp_path: Path) -> None:
+    async def main() -> None:
+        path, link = tmp_path / "a.gesta", tmp_path / "link.gesta"
+        async with gesta.open(str(path)) as here:
+            await converse(here, "one", "good morning ")
+            link.symlink_to(path)
+            async with gesta.open(str(link)) as there:
+                with pytest.raises(RecordError, match=r"a\.gesta' is named twice: a record is not copied into itself"):
+                    await push(here.store, there.store)
+
+    anyio.run(main)
 
 
 def test_the_command_refuses_what_is_no_record(command: Any) -> None:

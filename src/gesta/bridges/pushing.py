@@ -92,10 +92,14 @@ async def push(
             are copied as mirrors.
 
     Raises:
-        RecordError: runs cannot be moved between these two records.
+        RecordError: both are the same record, or runs cannot be moved between these two.
         BrokenRecord: a blob (a large value that an entry refers to) is missing.
         WriteFailed: a record cannot be written. Entries that were copied before stay in the target.
     """
+    if (source.info.id, source.info.address) == (target.info.id, target.info.address):
+        raise RecordError(
+            f"{source.info.address!r} is named twice: a record is not copied into itself. Name another one."
+        )
     if moved_by is not None:
         _check_move(source, target)
     pushed = Pushed()

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import anyio
+import anyio.lowlevel
 import pytest
 from tests import programs
 from tests.threads import Held
@@ -115,6 +116,26 @@ async def test_that_a_payment_failed_is_believed_when_its_attempt_has_ended_with
         await settle(record, outcome.run, outcome.waiting[0].of, "failed")
         assert (await record.resume(outcome.run, agent)).answer == "Done."
         assert await results(record, outcome.run) == ["The call did not happen."]
+
+
+async def test_a_payment_that_closed_its_connection_when_its_time_was_over_is_settled_by_one_word() -> None:
+    """Clients of HTTP close a connection in a shield, after which anyio cancels from within the attempt."""
+
+    async def pay() -> str:
+        """Pay."""
+        try:
+            await anyio.sleep_forever()
+        finally:
+            with anyio.CancelScope(shield=True):
+                await anyio.lowlevel.checkpoint()
+        return "paid"
+
+    tool = gesta.tool(pay, effect="once", timeout_s=0.02)
+    agent = gesta.Agent("payer", model=gesta.scripted(gesta.call("pay"), "Done."), tools=[tool])
+    async with gesta.open() as record:
+        outcome = await record.run(agent, "pay", session="s")
+        await record.resolve(outcome.waiting[0], "failed", by="ann")
+        assert (await record.resume(outcome.run, agent)).answer == "Done."
 
 
 async def test_a_person_sees_of_a_child_what_is_in_doubt_and_what_is_still_running() -> None:

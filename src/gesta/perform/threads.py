@@ -23,7 +23,7 @@ from weakref import WeakValueDictionary, finalize
 
 import anyio
 from anyio import NoEventLoopError, RunFinishedError, current_effective_deadline, from_thread, get_cancelled_exc_class
-from anyio.lowlevel import RunVar, current_token
+from anyio.lowlevel import RunVar, cancel_shielded_checkpoint, current_token
 from msgspec import Struct
 
 THREADS = 100
@@ -105,6 +105,15 @@ def unless_stale(checked: float, call: ThreadFunction) -> Any:
 def works(attempt: str) -> bool:
     """Return whether a thread, task or subprocess that an attempt started may still be running."""
     return attempt in _AT_WORK or runs_subprocess(attempt)
+
+
+async def outlives(attempt: str) -> bool:
+    """Return whether an attempt that was just broken off still works; see `works`.
+
+    First the callbacks run by which anyio has cancelled it: after a shield in its clean-up, they carry its context.
+    """
+    await cancel_shielded_checkpoint()
+    return works(attempt)
 
 
 def runs_subprocess(attempt: str) -> bool:

@@ -37,10 +37,10 @@ from gesta.perform.threads import (
     ThreadSlot,
     caught,
     mark_of,
+    outlives,
     runs_subprocess,
     unawaited,
     unless_stale,
-    works,
 )
 from gesta.perform.tool_wait import doubt_behind, wait_in, write_wait
 from gesta.state.calls import ASKS, KEY_EXPIRED, UNSTARTED, OpenCall
@@ -386,7 +386,7 @@ async def _give_up(live: LiveRun, work: ReadyCall, trial: Trial, thread: ThreadC
     if returned is not None:
         await _told(live, work, trial, returned)
         return
-    over = not works(attempt_name(live, trial.seq))
+    over = not await outlives(attempt_name(live, trial.seq))
     live.write(FaultContent(of=trial.seq, error=error, over=over or None), trial.seq)
 
 

@@ -214,6 +214,30 @@ async def test_a_server_asks_the_model_of_the_agent_on_record(tmp_path: Path) ->
     assert [row.name.partition(".")[2][:9] for row in rows if row.parent_run] == ["sampling-"]
 
 
+async def test_half_of_a_surrogate_pair_is_not_sent_and_ends_no_other_call(tmp_path: Path) -> None:
+    """The library `mcp` ends the connection when it cannot write a message, so that all calls at work are in doubt."""
+
+    paying = gesta.reply(calls=[gesta.call("pay", item="\ud800"), gesta.call("pay", item="soup")])
+    said: list[Any] = [paying, gesta.call("compose", item="soup"), "half \ud800", "Done."]
+    model = gesta.function(lambda *_: said.pop(0))
+    async with gesta.open() as record:
+        agent = gesta.Agent("poet", model=model, tools=[shop(tmp_path, sampling=True)])
+        outcome = await record.run(agent, "Write.", session="s")
+        told = [each.tool_result for each in of_kind(await record.read(outcome.run), ToolResultContent)]
+        assert outcome.answer == "Done."
+        assert sorted(told) == [
+            "The arguments of 'pay' hold half of a surrogate pair. Write it whole.",
+            "no model: the model answered with half of a surrogate pair",
+            "pay: soup",
+        ]
+        choosing = agent_of(shop(tmp_path, sampling=True), gesta.call("choose", item="tea"), "Done.")
+        outcome = await record.run(choosing, "Buy.", session="t")
+        await record.answer(outcome.waiting[0], {"size": "\udfff"}, by="ann")
+        outcome = await record.resume("t", choosing)
+        assert of_kind(await record.read(outcome.run), ToolResultContent)[0].tool_result == "choose: tea cancel"
+    assert len(lines(tmp_path, "starts")) == 1
+
+
 async def test_a_server_that_may_not_ask_the_model_is_told_so(tmp_path: Path) -> None:
     async with gesta.open() as record:
         outcome = await record.run(agent_of(shop(tmp_path), gesta.call("compose", item="soup"), "Done."), "Write.")

@@ -8,6 +8,7 @@ twice.
 from collections.abc import Mapping
 from typing import Any
 
+import msgspec
 from msgspec import Struct, field
 
 from gesta.agent import Agent
@@ -53,12 +54,21 @@ def question_of(params: Mapping[str, Any], server: str) -> ToolQuestion:
     return ToolQuestion(text, {"anyOf": [{"type": "object", **rest}, {"enum": list(REFUSALS)}]})
 
 
+def unsendable(value: Any) -> bool:
+    """Return whether a JSON value holds half of a surrogate pair. If it was sent, the connection would end."""
+    try:
+        msgspec.json.encode(value)
+    except UnicodeEncodeError:
+        return True
+    return False
+
+
 def elicited(answer: Any) -> dict[str, Any]:
     """Return a person's answer (an object, `accept`, `decline` or `cancel`) as the protocol's elicitation result.
 
-    Any other answer counts as `cancel`.
+    Any other answer counts as `cancel`, also an object that cannot be sent.
     """
-    if isinstance(answer, dict):
+    if isinstance(answer, dict) and not unsendable(answer):
         return {"action": "accept", "content": answer}
     return {"action": answer if answer in ("accept", *REFUSALS) else "cancel"}
 

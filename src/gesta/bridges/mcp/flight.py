@@ -199,6 +199,8 @@ class Asker:
             return SECRETS.message(message_of(failure))[: asking.MOST_CHARS]
         if ended.answer is None:
             return f"the model did not answer: {ended.reason}"
+        if asking.unsendable(ended.answer):
+            return "the model answered with half of a surrogate pair"
         name = getattr(self._agent.model, "name", str(self._agent.model))
         return {"role": "assistant", "content": {"type": "text", "text": ended.answer}, "model": name}
 

@@ -12,7 +12,7 @@ import anyio
 import anyio.lowlevel
 
 from gesta.agent import Agent
-from gesta.bridges.mcp.asking import elicited
+from gesta.bridges.mcp.asking import elicited, unsendable
 from gesta.bridges.mcp.connection import Connection
 from gesta.bridges.mcp.flight import ELICITATION, Asker, Flight, value_of
 from gesta.bridges.mcp.link import library, plain
@@ -48,6 +48,8 @@ class RemoteTool:
             NeedsAnswer: a person has to answer a question first.
         """
         context: Context = arguments.pop(CONTEXT)
+        if unsendable(arguments):
+            raise ToolError(f"The arguments of {self._offer.name!r} hold half of a surrogate pair. Write it whole.")
         state = context.state if isinstance(context.state, dict) else {}
         if HELD in state:
             flight = self._connection.held(context) if context.resumed else None

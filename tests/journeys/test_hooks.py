@@ -20,6 +20,7 @@ from gesta.entry import Entry
 from gesta.errors import AgentError
 from gesta.hooks import Add, AskAgain, Asking, AskPerson, Calling, Change, Hooks, Refuse
 from gesta.kinds import CheckContent, RequestContent, SystemContent, ToolResultContent
+from gesta.perform.child import TooDeep
 from gesta.prompt import rebuild
 from gesta.record.record import Record
 from gesta.store import Letter
@@ -609,3 +610,25 @@ async def test_the_explanation_of_an_answer_names_its_checks() -> None:
         'below_100 changed the call to {"cents": 100}',
         "no_secrets changed the answer to Ask a colleague.",
     ]
+
+
+@pytest.mark.parametrize("point", ["message", "request", "call", "answer"])
+@pytest.mark.parametrize("careful", [False, True])
+async def test_an_agent_that_its_own_hook_calls_is_called_no_deeper_than_the_policy_allows(
+    point: str, careful: bool
+) -> None:
+    async def judged(_about: Any, context: gesta.Context) -> None:
+        try:
+            await context.call(made, "Is it right?")
+        except TooDeep:
+            if not careful:
+                raise
+
+    limits = gesta.Policy(limits=gesta.Limits(depth=2))
+    made = agent(Hooks(**{point: judged}), gesta.call("pay", cents=1), "Yes.", policy=limits)
+    record = record_of()
+    outcome = await record.run(made, "Hello")
+    runs = {row.run: await record.read(row.run) for row in await record.store.runs()}
+    assert (outcome.reason, outcome.error and outcome.error.type, len(runs)) == ("limit", "depth", 3)
+    assert [(await replay_run(runs, run, made)).first for run in runs] == [None] * 3
+    assert await record.verify() == []

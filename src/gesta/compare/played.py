@@ -9,6 +9,7 @@ import functools
 import json
 import zlib
 from collections.abc import AsyncGenerator, Callable
+from contextlib import suppress
 from typing import Any, ParamSpec
 
 from msgspec.structs import replace
@@ -33,8 +34,9 @@ from gesta.message import Message
 from gesta.model.request import Envelope, Given, Model, Parser, Piece, Request
 from gesta.perform.call_contents import DocumentedResult
 from gesta.perform.checks import BY, WRITTEN, hook_name
+from gesta.perform.child import TooDeep
 from gesta.perform.instructions import MADE_NONE
-from gesta.state.calls import HOOK, UNMADE
+from gesta.state.calls import DEPTH, HOOK, UNMADE
 
 P = ParamSpec("P")
 CONTEXT = "gesta_replayed_context"
@@ -183,6 +185,10 @@ def _hook(stage: Stage, point: str, hook: Callable[..., Any], once: set[int] | N
                 raise stage.stop()  # another process asked the hook again, and it began with its first agent
             await context.call(Agent(content.dest[0], program=nobody), str(content.payload))
             called += 1
+        if isinstance(content, FaultContent) and content.error.type == DEPTH:
+            with suppress(TooDeep):
+                await context.call(Agent(point, program=nobody), "")  # it is refused again
+            content = stage.coming()
         if once is not None:
             content = _own(stage, about.seq, hook_name(hook), once)
         if isinstance(content, FaultContent) and content.error.type == HOOK:

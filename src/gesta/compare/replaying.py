@@ -42,6 +42,7 @@ from gesta.models.hosted import unsent
 from gesta.perform.checks import guarded
 from gesta.perform.execution import LiveRun, Task, TurnCaller
 from gesta.record.turns import Turns
+from gesta.state.calls import DEPTH
 from gesta.state.opening import Opening
 from gesta.state.run import RunState, RunView
 from gesta.state.turn import REPLACED
@@ -316,9 +317,9 @@ class Rehearsal:
                 self._called[run] = agent
 
     def _of(self, fault: Entry, task: Task) -> bool:
-        """Return whether a fault (a recorded failure) is about the execution of the tool that gave this task."""
+        """Return whether a fault is about the tool or hook that gave this task, and which got no outcome of it."""
         assert isinstance(fault.content, FaultContent) and isinstance(task.cause, tuple)
-        return fault.content.of in self._entries[task.cause[1] - 1].causes
+        return fault.content.of in self._entries[task.cause[1] - 1].causes and fault.content.error.type != DEPTH
 
     def _divergence(self, failure: GestaError | None, before: Found | None) -> Divergence:
         """Return where the replay differs from the record.

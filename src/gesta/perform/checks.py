@@ -40,7 +40,16 @@ from gesta.hooks import (
 )
 from gesta.kinds import CheckContent, CompactionContent, Error, FaultContent, SystemContent
 from gesta.perform.call_contents import plain, trace_of
-from gesta.perform.child import Children, ChildTask, ChildWaits, hand_over, turn_context
+from gesta.perform.child import (
+    Children,
+    ChildTask,
+    ChildWaits,
+    TooDeep,
+    end_deep,
+    hand_over,
+    refuse_deep,
+    turn_context,
+)
 from gesta.perform.execution import LiveRun
 from gesta.perform.threads import strayed
 from gesta.state.calls import HOOK, WAITS, OpenCall
@@ -173,6 +182,8 @@ async def _ask_hook(agent: Agent, live: LiveRun, asked: HookQuestion) -> Any:
         error = Error(type=WAITS, message=f"{hook_name(hook)} called an agent that waits: {why}")
         live.write(FaultContent(of=turn.begin, error=error, run=run), turn.begin, *children.ends)
         return UNASKED
+    except TooDeep:  # a `fault` entry ends the turn
+        return UNASKED
     except BaseException as failure:
         if not isinstance(failure, Exception) and not strayed(failure):
             raise
@@ -215,12 +226,14 @@ async def _judged(live: LiveRun, child: str, of: int, children: Children, agent:
         of: seq of the entry that the hook is asked about.
         children: the child runs of the hook, to which this one is added.
     """
+    refuse_deep(live, of, told=False)
     children.begun += 1
     name = child if children.begun == 1 else f"{child}.{children.begun}"
     live = live.inside(live.log)
     live.guards = ()  # else the hook would be asked about the tools of its own judge
     ended = await hand_over(live, agent, ChildTask(name, f"{live.log.run}.{child}", input, child, of, children))
     assert ended.end is not None
+    end_deep(live, of, ended)
     children.ends.append((ended.run, ended.end))
     children.doubts.update(ended.doubts)
     return ended

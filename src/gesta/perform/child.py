@@ -191,8 +191,7 @@ async def _call_agent(live: LiveRun, trial: Trial, part: str, agent: Agent, inpu
     ended = await hand_over(live, agent, handed)
     assert ended.end is not None
     children.at_work.remove(name)
-    if too_deep(ended.reason, ended.error):
-        _note_depth(live, attempt, DEPTH, ended.error.message if ended.error else "")
+    end_deep(live, attempt, ended)
     children.ends.append((ended.run, ended.end))
     children.doubts.update(ended.doubts)
     return ended
@@ -230,17 +229,18 @@ async def _child_number(live: LiveRun, trial: Trial, agent: Agent, input: str) -
     raise OtherProgram(child_name(trial.call), found, f"the same, got the agent {agent.name!r} and {asked[1]!r:.200}")
 
 
-def refuse_deep(live: LiveRun, cause: int) -> None:
+def refuse_deep(live: LiveRun, cause: int, *, told: bool = True) -> None:
     """Raise TooDeep if the policy does not allow another level of child runs. Also write a `fault` entry.
 
-    If this happens a second time in one turn, the entry ends the turn.
+    If this happens a second time in one turn, or if no model reads the error, the entry ends the turn.
 
     Args:
         cause: seq of the entry that would have started the child run.
+        told: whether a model reads the error.
     """
     error, turn = depth_error(live.limits, live.state), live.state.turn
     if error is not None and turn is not None:
-        _note_depth(live, cause, DEPTH if turn.deep else TOO_DEEP, error.message)
+        _note_depth(live, TOO_DEEP if told and not turn.deep else DEPTH, error.message, cause)
         raise TooDeep(f"{error.message.partition('. ')[0]}. Answer without calling another agent.")
 
 
@@ -253,9 +253,15 @@ def too_deep(reason: str | None, error: Error | None) -> bool:
     return reason == "limit" and error is not None and error.type == DEPTH
 
 
-def _note_depth(live: LiveRun, cause: int, type: str, message: str) -> None:
+def end_deep(live: LiveRun, cause: int, ended: Outcome) -> None:
+    """Write a `fault` entry that ends the turn, if a child run `ended` because agents called agents too deeply."""
+    if ended.end is not None and too_deep(ended.reason, ended.error):
+        _note_depth(live, DEPTH, ended.error.message if ended.error else "", cause, (ended.run, ended.end))
+
+
+def _note_depth(live: LiveRun, type: str, message: str, *causes: Cause) -> None:
     assert live.state.turn is not None
-    live.write(FaultContent(of=live.state.turn.begin, error=Error(type=type, message=message)), cause)
+    live.write(FaultContent(of=live.state.turn.begin, error=Error(type=type, message=message)), *causes)
 
 
 class ChildTask(Struct, frozen=True):

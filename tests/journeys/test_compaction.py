@@ -366,3 +366,25 @@ async def test_a_request_in_which_all_is_left_out_is_extended_by_the_next() -> N
     assert [len(content.blocks) for _, content in asked] == [1, 0, 2]
     assert [content.extends for _, content in asked] == [None, None, asked[1][0]]
     assert chat.wrong == []
+
+
+@pytest.mark.parametrize("when_spent", ["stop", "ask"])
+async def test_a_budget_that_does_not_suffice_for_all_that_was_said_is_asked_about_what_is_left(
+    when_spent: Any,
+) -> None:
+    def think(messages: Any, _header: Any) -> Any:
+        size = len(json.dumps(messages)) // 4
+        return gesta.reply("Yes.", usage={"prompt_tokens": size, "completion_tokens": 5})
+
+    rules = gesta.Policy(
+        budget=gesta.Budget(tokens=1_500, when_spent=when_spent), compact=Compact(at_tokens=1_000, keep_turns=0)
+    )
+    agent = gesta.Agent("desk", model=gesta.function(think), settings={"max_tokens": 50}, policy=rules)
+    async with open_record(":memory:") as record:
+        said = ["x" * 3_600, "y" * 3_600, "z", "v" * 9_000]
+        outcomes = [await record.run(agent, text, session="s") for text in said]
+    assert [outcome.reason for outcome in outcomes[:3]] == ["answered"] * 3
+    last = outcomes[3]
+    assert (last.reason, last.requests) == ("waiting" if when_spent == "ask" else "budget", 0), (
+        "nothing more is left out"
+    )

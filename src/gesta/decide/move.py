@@ -171,7 +171,11 @@ def decide_request(agent: Agent, state: RunState) -> Move:
 
 
 def _request(agent: Agent, state: RunState, turn: Turn) -> Move:
-    stop = _bounded(agent, turn) or _afford(agent, state)
+    rule = agent.policy.compact
+    large = rule is not None and state.weight.tokens > rule.at_tokens and turn.smallest != turn.request_mark
+    stop: Wait | Finish | None = _bounded(agent, turn)
+    if stop is None and (turn.requests or not large):  # what earlier turns left is no reason not to begin
+        stop = _afford(agent, state)
     if stop is not None:
         return stop
     lost = state.asked.seq if state.asked is not None and state.asked.open else None
@@ -179,8 +183,7 @@ def _request(agent: Agent, state: RunState, turn: Turn) -> Move:
         return Close(tuple(placeholder(agent, call) for call in state.calls.values()), lost)
     if turn.retry_at is not None:
         return Pause(*turn.retry_at)
-    rule = agent.policy.compact
-    return Ask(compact=rule is not None and state.weight.tokens > rule.at_tokens)
+    return Ask(compact=large)
 
 
 def decide_step(agent: Agent, state: RunState, name: str) -> Finish | Wait | None:

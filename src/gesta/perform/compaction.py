@@ -27,21 +27,22 @@ CHILD = "compact"
 TASK = "The conversation so far:\n\n"
 
 
-async def compact(agent: Agent, live: LiveRun) -> bool:
+async def compact(agent: Agent, live: LiveRun) -> None:
     """Leave out old tool results from a prompt that is too large. If there are none, leave out old turns.
 
-    Return whether anything was left out.
+    If nothing can be left out, note in the state that the next request has to be sent as it is.
     """
     live.prompt.close()
-    results = old_results(agent, live.state, live.prompt)
+    results, turn = old_results(agent, live.state, live.prompt), live.state.turn
     for each in results:
         live.write(each, *range(each.from_seq, each.to_seq + 1))
-    if results:
-        return True
+    if results or turn is None:
+        return
     turns = old_turns(agent, live.state, live.prompt)
-    if turns is not None:
+    if turns is None:
+        turn.smallest = turn.request_mark
+    else:
         await _leave_out(agent, live, turns)
-    return turns is not None
 
 
 async def _leave_out(agent: Agent, live: LiveRun, made: CompactionContent) -> None:

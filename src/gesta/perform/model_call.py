@@ -75,14 +75,15 @@ async def ask(agent: Agent, live: LiveRun, *, smaller: bool = False) -> None:
     """Send one request to the model. The request is recorded before, and the reply or a `fault` entry after.
 
     Args:
-        smaller: whether to shorten the prompt instead. The request is then sent only if nothing can be left out.
+        smaller: whether to shorten the prompt instead, if anything can be left out of it.
     """
     turn = live.state.turn
     if turn is not None and turn.instead:
         agent = agent.in_place(turn.instead)
         await live.encode_for(agent)
     agent = agent.offering(live.state.tool_state)
-    if smaller and await compact(agent, live):
+    if smaller:
+        await compact(agent, live)
         return
     heading = live.heading
     if heading is None or heading.agent is not agent:  # or else the heading of the last request is used
@@ -90,9 +91,8 @@ async def ask(agent: Agent, live: LiveRun, *, smaller: bool = False) -> None:
         if made is None:
             return
         agent, heading = made, live.head(made)
-    request, entry = _write_request(heading, live)
-    coming, start = Coming(entry.seq), time.monotonic()
-    coming.quiet = agent.hooks is not None and agent.hooks.answer is not None
+    (request, entry), start = _write_request(heading, live), time.monotonic()
+    coming = Coming(entry.seq, quiet=agent.hooks is not None and agent.hooks.answer is not None)
     if agent.policy.budget is not None or (turn is not None and turn.spending.allowed is not None):
         coming.held = reserved(agent, live.state)
     if coming.held is not None:

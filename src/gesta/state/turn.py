@@ -111,6 +111,8 @@ class Turn(Struct):
     checked: set[int] = field(default_factory=set)
     """Everything that a hook was already called for: seqs of messages and answers, and the `request_mark` of requests.
     """
+    smallest: int = 0
+    """The `request_mark` of the next request, if nothing can be left out of its prompt; not on record."""
     waits: tuple[int, str] | None = None
     """If a hook called an agent and that agent waits: the seq of the `fault` entry that says so, and the id of that
     agent's run."""

@@ -109,11 +109,11 @@ def bind(agent: Agent, models: dict[str, Model] | None = None) -> Agent:
     if any(not isinstance(each, Agent) for each in agent.fallbacks):
         alone = msgspec.structs.replace(agent, fallbacks=(), price=None)
         changes["fallbacks"] = chained([bind(msgspec.structs.replace(alone, model=m), models) for m in agent.fallbacks])
-    asked = changes.get("model", agent.model)
-    tools = [described(tool if tool.agent is None else with_model_of(tool, asked)) for tool in agent.tools]
+    made = msgspec.structs.replace(agent, **changes) if changes else agent
+    tools = [described(tool if tool.agent is None else with_model_of(tool, made)) for tool in agent.tools]
     if any(new is not old for new, old in zip(tools, agent.tools, strict=True)):
-        changes["tools"] = tools
-    return msgspec.structs.replace(agent, **changes) if changes else agent
+        made = msgspec.structs.replace(made, tools=tools)
+    return made
 
 
 def repair() -> Callable[[str], dict[str, Any] | None]:

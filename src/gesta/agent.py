@@ -377,11 +377,14 @@ class Agent(Struct, Generic[T], frozen=True, metaclass=Spelled):
         return AgentRef(name=self.name, digest=digest, hint=self.hint, catalog=self.catalog)
 
 
-def with_model_of(tool: Tool, asked: Model | str) -> Tool:
-    """Return the tool. If it runs an agent without a model, return a copy whose agent has the model `asked`."""
+def with_model_of(tool: Tool, above: Agent[Any]) -> Tool:
+    """Return the tool. If it runs an agent without a model, return a copy whose agent has the model of `above`.
+
+    The agent then has the price of that model too, unless it has one of its own.
+    """
     if not isinstance(tool.agent, Agent) or not tool.agent.lacks_model:
         return tool
-    below = replace(tool.agent, model=asked)
+    below = replace(tool.agent, model=above.model, price=tool.agent.price or above.price)
     return replace(tool, agent=below, function=below.as_tool(tool.name).function)
 
 

@@ -47,8 +47,8 @@ def priced(name: str, *tools: Any, first: Any = "Done.", **more: Any) -> gesta.A
         called = messages[-1]["role"] == "tool" or isinstance(first, str)
         return gesta.reply("Done.", usage=USAGE) if called else gesta.reply(calls=[first], usage=USAGE)
 
-    more = {"price": Cents(), "settings": {"max_tokens": 50}, "tools": list(tools), **more}
-    return gesta.Agent(name, model=gesta.function(think), **more)
+    more = {"model": gesta.function(think), "price": Cents(), "settings": {"max_tokens": 50}, **more}
+    return gesta.Agent(name, tools=list(tools), **more)
 
 
 def bounded(agent: gesta.Agent, budget: gesta.Budget | None, **policy: Any) -> gesta.Agent:
@@ -255,3 +255,13 @@ async def test_a_run_with_a_budget_is_replayed_past_a_request_that_was_refused(r
         retry=Retry(first_wait_s=0),
     )
     await agrees(record, await record.run(agent, "Hello.", session="s"), agent, 0.2)
+
+
+async def test_an_agent_that_asks_the_model_of_the_agent_above_has_its_price_too(record: Record) -> None:
+    def think(messages: list[Any], header: Any) -> Any:
+        calls = [gesta.call("helper", task="Help.")] if header.tools and messages[-1]["role"] != "tool" else []
+        return gesta.reply("" if calls else "Done.", calls=calls, usage=USAGE)
+
+    helper = gesta.Agent("helper", settings={"max_tokens": 50})
+    agent = bounded(priced("boss", helper.as_tool(), model=gesta.function(think)), gesta.Budget(usd=10.0))
+    assert (await record.run(agent, "Go.")).usd == pytest.approx(3 * 0.2)

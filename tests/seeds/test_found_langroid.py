@@ -742,6 +742,32 @@ def test_a_sub_task_ends_when_the_time_of_its_parent_is_over() -> None:
     assert 0 < len(below.trail) < 45
 
 
+def test_a_task_that_goes_on_when_its_time_is_over_has_said_what_it_had_said_before() -> None:
+    now = [datetime(2026, 1, 1, tzinfo=UTC)]
+    record = Record(inline_store(":memory:"), bind, clock=lambda: now[0])
+
+    class Wiper(lr.ToolMessage):
+        request: str = "wiper"
+        purpose: str = "To wipe."
+        _tool_approval = True
+
+        def handle(self) -> str:
+            return "wiped"
+
+    def made() -> lr.Task:
+        desk = agent("a", "text 0", '{"request": "wiper"}', record=record, handle_llm_no_tool="go on")
+        desk.enable_message(Wiper)
+        return lr.Task(desk, interactive=False)
+
+    with pytest.raises(GestaError, match="waits for approval of wiper"):
+        made().run("go", max_time=60, session_id="s")
+    now[0] += timedelta(hours=1)
+    task = made()
+    assert said(task.run("go", max_time=60, session_id="s")) == '{"request": "wiper"}'
+    assert task.status is lr.StatusCode.TIMEOUT
+    assert [doc.content for doc in task.trail] == ["go", "text 0", "go on", '{"request": "wiper"}']
+
+
 def test_callbacks_hear_what_is_said_while_a_task_runs() -> None:
     heard: list[tuple[str, str]] = []
 

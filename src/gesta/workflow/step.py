@@ -78,6 +78,12 @@ class ProgramTurn:
         assert self.live.state.opened is not None
         return self.live.state.opened.session
 
+    @property
+    def behind(self) -> bool:
+        """Whether this pass of the program has still to reach a step that an earlier pass ended."""
+        named = self.live.state.steps.named.items()
+        return any(step.end is not None and name not in self._used for name, step in named)
+
     async def step(
         self, name: str, work: Callable[[LiveRun, WorkflowStep], Awaitable[Ended]], *, role: str = "step"
     ) -> WorkflowStep:

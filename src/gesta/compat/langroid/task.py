@@ -288,7 +288,7 @@ class Task(Steps, eq=False):
                 return StatusCode.FIXED_TURNS  # no step that is left could get an answer
             if done:
                 return status
-            if self.deadline is not None and self.verbs.live.clock() >= self.deadline:
+            if self._late():
                 return StatusCode.TIMEOUT
             taken += 1
             if 0 < turns <= taken:

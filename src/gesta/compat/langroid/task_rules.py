@@ -241,6 +241,10 @@ class TaskRules(Struct, eq=False, metaclass=Spelled):
 
     # how the task ends
 
+    def _late(self) -> bool:
+        """Return whether the time of the run is over. If the task is run again, all that it has done comes before."""
+        return self.deadline is not None and not self.verbs.behind and self.verbs.live.clock() >= self.deadline
+
     def done(self, result: ChatDocument | None = None, r: Responder | None = None) -> tuple[bool, StatusCode]:
         """Return whether the task is done, and its status. A subclass may define other rules.
 

@@ -15,7 +15,7 @@ import gesta
 from gesta.bridges.pushing import push
 from gesta.decide.approval import SignedApprovals, asked, sign
 from gesta.errors import AgentError, Expired, NoRun, NotWaiting, RunMirrored, SaidBefore, WriteFailed
-from gesta.kinds import ApprovalContent
+from gesta.kinds import ApprovalContent, SignalContent
 from gesta.record.answers import Receipt
 from gesta.record.record import Record
 from gesta.store import Letter
@@ -61,6 +61,19 @@ def clerk(*said: Any, name: str = "clerk", tools: Any = None) -> gesta.Agent:
 
 
 BOSS = clerk(gesta.call("clerk", task="Pay."), name="boss", tools=[clerk().as_tool()])
+
+
+async def test_a_letter_goes_to_the_run_that_a_name_means_and_is_refused_where_there_is_none(address: str) -> None:
+    async with gesta.open(address) as record:
+        outcome = await record.run(clerk(), "Pay.", session="anna")
+        assert await record.send("anna", SignalContent(name="cancel", by="ann"), key="stop")
+        assert not await record.send(outcome.run[:9], SignalContent(name="cancel", by="ann"), key="stop"), (
+            "its key is used"
+        )
+        assert (await record.resume("anna", clerk())).reason == "cancelled"
+        with pytest.raises(NoRun):
+            await record.send("bob", SignalContent(name="cancel", by="ann"), key="stop")
+    assert PAID == []
 
 
 @pytest.mark.sample(2)

@@ -91,12 +91,15 @@ class Inbox:
         """Send a letter to the inbox of a run. Return False if the key was used before, so that nothing was sent.
 
         Args:
-            run: id of the run.
+            run: id of the run, a unique prefix of it, a session, or `last`. A complete id may be of a run that has not
+                begun.
             content: an approval, an answer, a resolution, a signal, a text for the open turn, a key-value or a
                 compaction.
             key: name of the letter, unique in the run.
 
         Raises:
+            NoRun: no run fits.
+            SeveralRuns: several ids begin with `run`.
             AgentError: only the process that holds the run may write this content or one of its fields, the
                 arguments of an approval contain a secret, or an answer holds what JSON cannot hold.
         """
@@ -107,7 +110,7 @@ class Inbox:
         refuse_odd(content)
         if isinstance(content, ApprovalContent) and (held := SECRETS.named_in(str(content.args))) is not None:
             raise AgentError(f"The arguments hold the secret {held!r}. {NO_ARGUMENT}")
-        return await self.store.send(Letter(run, SECRETS.text(key), encode_content(content)))
+        return await self.store.send(Letter(await self._whole(run), SECRETS.text(key), encode_content(content)))
 
     async def approve(
         self,

@@ -32,6 +32,16 @@ def answer(messages, header):
 payer = gesta.Agent("payer", model=gesta.scripted(gesta.call("pay"), "It is paid."), tools=[pay])
 fragile = gesta.Agent("fragile", model=gesta.function(answer), policy=gesta.Policy(deaths=2))
 """
+RESTING = """
+from datetime import UTC, datetime
+import gesta
+
+async def rest(verbs, text):
+    await verbs.sleep("rest", datetime(2099, 1, 1, 8, 30, tzinfo=UTC))
+    return "rested"
+
+rests = gesta.Agent("rests", program=rest)
+"""
 
 
 @pytest.fixture
@@ -109,3 +119,9 @@ def test_an_open_turn_in_a_copy_waits_until_it_is_adopted(gesta: Gesta) -> None:
     assert (waits.exit_code, "This record is a copy" in waits.output) == (3, True)
     assert gesta("adopt", "--record", "copy.gesta", "--by", "ann", "--yes").exit_code == 0
     assert gesta("resume", "s", "agent.py:desk", "--record", "copy.gesta").exit_code == 0
+
+
+def test_a_turn_that_waits_for_a_time_says_in_the_list_of_runs_until_when(gesta: Gesta, folder: Path) -> None:
+    (folder / "rests.py").write_text(RESTING, encoding="utf-8")
+    assert gesta("run", "rests.py:rests", "Rest.", "--session", "s").exit_code == 3
+    assert gesta("runs").stdout.rstrip().endswith("  waits until 2099-01-01 08:30:00")

@@ -3,7 +3,7 @@
 import subprocess
 import sys
 import textwrap
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -19,14 +19,19 @@ from gesta.kinds import (
     AttemptContent,
     BeginContent,
     ChatCompletionContent,
+    Content,
+    EndContent,
     Error,
     FaultContent,
     RequestContent,
+    ThoughtContent,
+    TimerContent,
     ToolCallContent,
     ToolResultContent,
 )
 from gesta.views.overview import Overview, OverviewView
 from gesta.views.sentences import died
+from gesta.views.timeline import Timeline, TimelineView, busy_ms
 from gesta.web.data import Pages
 from gesta.web.glances import CHILDREN
 
@@ -242,3 +247,19 @@ def test_a_late_result_settles_a_doubt_and_a_failed_tool_leaves_none() -> None:
     failed = ToolResultContent(call=2, tool_result="no", status="error", outcome="error")
     found = story(call, tried, failed)
     assert (found.doubts, found.errors, found.effects) == ({}, 1, {})
+
+
+def test_a_timer_is_waited_for_until_it_is_due_or_the_turn_ends_and_not_in_advance() -> None:
+    view, state = TimelineView(), Timeline()
+    begun = datetime(2026, 1, 1, tzinfo=UTC)
+    short, long = begun + timedelta(seconds=5), begun + timedelta(days=1)
+    contents: list[Content] = [BeginContent(name="desk", role="turn"), TimerContent(due_at=short, key="a")]
+    contents += [TimerContent(due_at=long, key="b"), ThoughtContent(value="")]
+    for seq, content in enumerate(contents, 1):
+        at = begun + timedelta(seconds=10 * (seq == 4))
+        view.apply(state, Entry(run="r", seq=seq, at=at, span=1, causes=(), content=content))
+    waits = {bar.label: bar for bar in state.bars if bar.lane == "waiting"}
+    assert {name: bar.end for name, bar in waits.items()} == {"timer a": short, "timer b": None}
+    assert busy_ms(state.bars)["waiting"] == 5000
+    view.apply(state, Entry(run="r", seq=5, at=begun + timedelta(minutes=1), span=1, causes=(), content=EndContent()))
+    assert waits["timer b"].end == begun + timedelta(minutes=1)

@@ -184,6 +184,8 @@ def test_a_wait_on_a_page_has_a_form_or_says_how_the_turn_goes_on() -> None:
     assert {what for what in get_args(What) if not until(Waiting(what))} == PERSON
     answered = Waiting("approval", run="r", answer_sent_at=datetime.now(UTC))
     assert (shown(answered, "").answerable, shown(answered, "").until) == (False, f"{SENT.capitalize()}.")
+    timer = Waiting("timer", due=datetime(2099, 1, 1, 8, 30, tzinfo=UTC))
+    assert until(timer) == "It goes on when its time comes: 2099-01-01 08:30:00 UTC."
 
 
 async def test_an_imported_run_stands_as_its_last_turn_in_every_list(tmp_path: Path) -> None:

@@ -231,7 +231,10 @@ def standing(state: RunState, sent: Collection[int] = ()) -> str:
     ]
     if doubts:
         return f"in doubt: {', '.join(doubts)}"
-    return f"open: no result of {', '.join(call.name for call in started)}" if started else "open"
+    if started:
+        return f"open: no result of {', '.join(call.name for call in started)}"
+    due = min(state.steps.timers.values(), default=None)
+    return f"waits until {due:%Y-%m-%d %H:%M:%S}" if due is not None else "open"
 
 
 def log(options: LogOptions) -> int:

@@ -73,6 +73,8 @@ class Timeline(Struct):
     """Bars of model calls, by the seq of the request."""
     edges: dict[int, int] = field(default_factory=dict)
     """Seq of the span in which each child run was started, by the seq of the `edge` entry."""
+    due: dict[int, datetime] = field(default_factory=dict)
+    """Time at which each timer ends that was not over at the last entry, by the timer's seq."""
     before: datetime | None = None
     """Time of the previous entry."""
 
@@ -119,6 +121,8 @@ class TimelineView:
         """Add one entry to the timeline, and return the timeline."""
         state.last = entry.seq
         content, span, at = entry.content, entry.span, entry.at
+        for seq in [seq for seq, due in state.due.items() if due <= at]:
+            state.close(("waiting", seq), state.due.pop(seq))
         self._process(state, entry)
         match content:
             case kinds.BeginContent(name=name, role=role, parent=above):
@@ -240,7 +244,8 @@ class TimelineView:
             case kinds.ApprovalContent(of=of) | kinds.AnswerContent(of=of):
                 state.close(("waiting", of), at)
             case kinds.TimerContent(key=key, due_at=due):
-                state.instant(Bar("waiting", entry.seq, at, end=max(at, due), label=f"timer {key}", span=span))
+                state.begin(("waiting", entry.seq), Bar("waiting", entry.seq, at, label=f"timer {key}", span=span))
+                state.due[entry.seq] = max(at, due)
             case _:
                 pass
 

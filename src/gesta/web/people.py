@@ -97,7 +97,7 @@ def until(wait: Waiting) -> str:
         case "approval" | "question" | "budget" | "doubt":
             return ""
         case "timer":
-            return "It goes on when its time comes."
+            return "It goes on when its time comes" + (f": {wait.due:%Y-%m-%d %H:%M:%S} UTC." if wait.due else ".")
         case "running":
             return "A process may still be at work on it."
         case "child":

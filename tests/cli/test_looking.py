@@ -319,3 +319,12 @@ def test_each_option_of_sessions_changes_which_are_listed(gesta: Gesta, words: l
         gesta("run", f"agent.py:{agent}", "Go.", "--session", session)
     listed = gesta("sessions", *words, "--json", "--record", "runs.gesta").stdout.splitlines()
     assert [json.loads(line)["name"] for line in listed] == names
+
+
+def test_one_is_counted_in_the_singular(gesta: Gesta):
+    gesta("run", "agent.py:agent", "Go.", "--session", "rome")
+    assert "1 of 1 session shown. In all of them: 1 run, " in gesta("sessions").stderr
+    assert gesta("verify", "--keep", "heads.txt").exit_code == 0
+    (head,) = Path("heads.txt").read_text(encoding="utf-8").split()
+    gesta("run", "agent.py:agent", "Go.", "--session", "paris")
+    assert "and 1 more run. No head covers them." in gesta("verify", "--head", head).stderr

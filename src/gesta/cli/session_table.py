@@ -9,7 +9,7 @@ from typing import Any, get_args
 from gesta.cli.layout import table
 from gesta.cli.pages import reading
 from gesta.cli.record_options import SessionsOptions
-from gesta.cli.talk import BOLD, Stop, json_line, put, put_all, say, short, styled
+from gesta.cli.talk import BOLD, Stop, count, json_line, put, put_all, say, short, styled
 from gesta.cli.times import point
 from gesta.content import Reason
 from gesta.decide.waiting import in_words
@@ -64,9 +64,10 @@ def sessions(options: SessionsOptions) -> None:
     put_all(lines)
     totals, usd = answer.totals, answer.totals.usd
     cost = "" if usd is None else f", ${usd:,.4f}"
-    tokens = f", {totals.tokens_in + totals.tokens_out:,} tokens" if totals.tokens_in + totals.tokens_out else ""
-    shown = f"{len(answer.sessions):,} of {totals.sessions:,} sessions shown. In all of them: "
-    say(f"{shown}{totals.runs:,} runs, {totals.entries:,} entries{tokens}{cost}.")
+    sum_ = totals.tokens_in + totals.tokens_out
+    tokens = f", {count(sum_, 'token')}" if sum_ else ""
+    shown = f"{len(answer.sessions):,} of {count(totals.sessions, 'session')} shown. In all of them: "
+    say(f"{shown}{count(totals.runs, 'run')}, {count(totals.entries, 'entry')}{tokens}{cost}.")
 
 
 OF = "SELECT session FROM runs WHERE run = ?"

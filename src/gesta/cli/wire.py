@@ -35,7 +35,7 @@ def show(options: ShowOptions) -> None:
         chosen = next((entry for entry in entries if entry.seq == options.entry), None)
         if options.entry is not None and chosen is None:
             raise Stop(
-                f"Run {row.run!r} has {len(entries)} entries; there is no entry {options.entry}. "
+                f"Run {row.run!r} has {count(len(entries), 'entry')}; there is no entry {options.entry}. "
                 f"Name one from 1 to {len(entries)}."
             )
         if not options.json:

@@ -357,9 +357,9 @@ async def _since(store: Store, kept: Sequence[Sequence[Head]]) -> list[str]:
     runs = len(now.keys() - until.keys())
     if not entries and not runs:
         return []
-    return [
-        f"Since the heads were kept: {entries} more entries in their runs, and {runs} more runs. No head covers them."
-    ]
+    grown = f"{entries} more {'entry' if entries == 1 else 'entries'} in their runs"
+    new = f"{runs} more {'run' if runs == 1 else 'runs'}"
+    return [f"Since the heads were kept: {grown}, and {new}. No head covers them."]
 
 
 async def _removed(store: Store) -> list[Flaw]:

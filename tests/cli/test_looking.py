@@ -180,6 +180,17 @@ def test_the_answer_on_a_terminal_is_harmless_and_in_a_pipe_exact(gesta: Gesta):
     assert "\x1b[2mrun " in child.before, "our own words are dim"
 
 
+def test_the_name_of_a_file_that_is_imported_does_not_steer_the_terminal(gesta: Gesta):
+    gesta("run", "agent.py:agent", "Go.")
+    name = f"\x1b]0;owned\x07{'w' * 100}.jsonl"
+    assert gesta("export", "last", "-o", name).exit_code == 0
+    child = pexpect.spawn(MAIN[0], [*MAIN[1:], "import", name, "--record", "new.gesta"], encoding="utf-8", timeout=15)
+    child.expect(pexpect.EOF)
+    progress = child.before.split("\r")[1]
+    assert (progress[:20], "\x07" in child.before) == ("\\x1b]0;owned\\x07wwww", False)
+    assert len(progress) < 80, "a line that the terminal breaks is written again below, and not over itself"
+
+
 class Terminal(io.StringIO):
     def isatty(self) -> bool:
         return True
@@ -296,6 +307,16 @@ def test_a_filter_that_no_session_can_fit_is_refused(gesta: Gesta, words: list[s
     done = gesta("sessions", *words)
     assert done.exit_code == 2
     assert f"error: {said}" in done.stderr
+
+
+@pytest.mark.parametrize("words", [["runs"], ["approve"], ["verify"]])
+def test_a_folder_is_said_to_be_one_and_the_records_in_it_are_named(gesta: Gesta, words: list[str]):
+    Path("old").mkdir()
+    no = "error: 'old' is a folder, and a record is a file."
+    todo = "Name one with --record FILE, or in the variable GESTA_RECORD.\n"
+    assert gesta(*words, "--record", "old").stderr == f"{no} {todo}"
+    gesta("run", "agent.py:agent", "Go.", "--record", "old/a.gesta")
+    assert gesta(*words, "--record", "old").stderr == f"{no} That folder has 'a.gesta'. {todo}"
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,20 @@ from gesta.address import open_record, remote
 from gesta.cli.approving import who
 from gesta.cli.options import ExportOptions, ImportOptions, PushOptions, VerifyOptions
 from gesta.cli.pages import reading
-from gesta.cli.talk import DIM, FAILED, Stop, complain, count, harmless, json_harmless, json_line, put, say, terminal
+from gesta.cli.talk import (
+    DIM,
+    FAILED,
+    Stop,
+    complain,
+    count,
+    harmless,
+    json_harmless,
+    json_line,
+    put,
+    say,
+    short,
+    terminal,
+)
 from gesta.errors import GestaError, NoRecord, nearest
 from gesta.integrity.tombstones import pruning_notes
 from gesta.integrity.verify import RUNS, UNREADABLE, Head, Report, head_of
@@ -26,6 +39,8 @@ from gesta.text.redactor import SECRETS
 
 FORMATS = ("gesta", "agent-catalog", "trig", "nquads", "otlp")
 """Names of the formats that `export` writes."""
+MOST = 40
+"""Greatest number of characters of a file's name in a line that shows progress."""
 
 
 def verify(options: VerifyOptions) -> int:
@@ -288,11 +303,11 @@ async def _import(record: Record, path: str, options: ImportOptions) -> None:
     from gesta.importers.foreign import ODDITIES
     from gesta.importers.source import ImportBounds
 
-    shows = terminal(sys.stderr)
+    shows, name = terminal(sys.stderr), short(harmless(Path(path).name), MOST)
 
     def progress(done: int) -> None:
         if shows:
-            print(f"\r{Path(path).name}: {count(done, 'entry')} ...", end="", file=sys.stderr, flush=True)
+            print(f"\r{name}: {count(done, 'entry')} ...", end="", file=sys.stderr, flush=True)
 
     bounds = ImportBounds(value=options.largest_value, file=options.largest_file)
     found = await import_file(record, path, options.format, progress, bounds=bounds)

@@ -332,14 +332,18 @@ def nearest_record() -> str:
 
 
 def _missing(address: str) -> GestaError:
-    """Return the error that there is no record at an address. It names the records in the folder of the address."""
-    found = _records(Path(address).parent)
-    if not found:
+    """Return the error that there is no record at an address. It names the records in the folder of the address.
+
+    If the address is a folder, the error says so, and names the records in it.
+    """
+    inside = os.path.isdir(address)  # noqa: PTH112 - a NUL in it is no error
+    found = _records(Path(address) if inside else Path(address).parent)
+    if not found and not inside:
         return NoRecord(address)
     them = ", ".join(map(repr, found[:5])) + (" and others" if found[5:] else "")
-    return Stop(
-        f"No record at {address!r}. That folder has {them}. Name one with --record FILE, or in the variable {VARIABLE}."
-    )
+    what = f"{address!r} is a folder, and a record is a file." if inside else f"No record at {address!r}."
+    has = f" That folder has {them}." if found else ""
+    return Stop(f"{what}{has} Name one with --record FILE, or in the variable {VARIABLE}.")
 
 
 def _records(folder: Path) -> list[str]:

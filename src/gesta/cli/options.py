@@ -336,7 +336,7 @@ def _missing(address: str) -> GestaError:
 
     If the address is a folder, the error says so, and names the records in it.
     """
-    inside = os.path.isdir(address)  # noqa: PTH112 - a NUL in it is no error
+    inside = os.path.isdir(address)  # noqa: PTH112 - a NUL in it is not an error
     found = _records(Path(address) if inside else Path(address).parent)
     if not found and not inside:
         return NoRecord(address)

@@ -11,6 +11,9 @@ from msgspec.structs import replace
 import gesta
 from gesta.address import bind
 from gesta.compare.replaying import replay_run
+from gesta.errors import AgentError
+from gesta.hooks import Hooks
+from gesta.kinds import ToolResultContent
 from gesta.perform import child
 from gesta.record.record import Record
 from gesta.store import Lease
@@ -221,3 +224,43 @@ async def test_deaths_count_in_a_turn_that_waits_no_more_for_an_agent_that_hung(
     for waits in ("approval", "deaths"):
         outcome = await record.resume(outcome.run, desk, by=None)
         assert [each.what for each in outcome.waiting] == [waits]
+
+
+@pytest.mark.parametrize(("swapped", "said"), [(True, "'painter' is not an agent. Write"), (False, "expected a text")])
+@pytest.mark.parametrize("where", ["tool", "hook"])
+async def test_what_is_called_in_place_of_an_agent_or_handed_in_place_of_a_text_is_named(
+    where: str, swapped: bool, said: str
+) -> None:
+    painter = gesta.Agent("painter", model=gesta.scripted("Painted."))
+    given: Any = ("painter", painter) if swapped else (painter, painter)
+
+    @gesta.tool(effect="pure")
+    async def paint(context: gesta.Context) -> str:
+        """Paint."""
+        return str((await context.call(*given)).answer)
+
+    async def judge(_text: str, context: gesta.Context) -> None:
+        await context.call(*given)
+
+    hooks = Hooks(message=judge) if where == "hook" else None
+    agent = gesta.Agent("desk", model=gesta.scripted(gesta.call("paint"), "Done."), tools=[paint], hooks=hooks)
+    async with gesta.open() as record:
+        outcome = await record.run(agent, "Go.")
+        entries = await record.read(outcome.run)
+    told = [str(each.content.tool_result) for each in entries if isinstance(each.content, ToolResultContent)]
+    assert said in (outcome.error.message if outcome.error is not None else told[0])
+
+
+async def test_a_program_that_calls_what_is_not_an_agent_is_told_so() -> None:
+    painter = gesta.Agent("painter", model=gesta.scripted("Painted."))
+    order: list[Any] = ["painter", painter]
+
+    async def program(verbs: gesta.Verbs, _text: str) -> str:
+        return (await verbs.call(order[0], order[1], "paint")).text
+
+    agent = gesta.Agent("desk", program=program)
+    async with gesta.open() as record:
+        with pytest.raises(AgentError, match="'painter' is not an agent"):
+            await record.run(agent, "Go.", session="s")
+        order[:] = [painter, "a door"]
+        assert (await record.run(agent, "Go.", session="s")).answer == "Painted."

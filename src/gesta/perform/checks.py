@@ -45,6 +45,7 @@ from gesta.perform.child import (
     ChildTask,
     ChildWaits,
     TooDeep,
+    check_called,
     end_deep,
     hand_over,
     refuse_deep,
@@ -226,6 +227,7 @@ async def _judged(live: LiveRun, child: str, of: int, children: Children, agent:
         of: seq of the entry that the hook is asked about.
         children: the child runs of the hook, to which this one is added.
     """
+    check_called(agent, input)
     refuse_deep(live, of, told=False)
     children.begun += 1
     name = child if children.begun == 1 else f"{child}.{children.begun}"

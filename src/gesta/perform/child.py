@@ -23,7 +23,7 @@ from gesta.decide.budget import returned, share
 from gesta.decide.move import depth_error
 from gesta.decide.open_call import agent_only_reads
 from gesta.entry import Cause
-from gesta.errors import GestaError, LeaseLost, OtherProgram, RecordError, RunError, message_of
+from gesta.errors import AgentError, GestaError, LeaseLost, OtherProgram, RecordError, RunError, message_of
 from gesta.events import ObservationEvent, Outcome
 from gesta.function_tool.context import Context
 from gesta.kinds import EdgeContent, Error, FaultContent, Hit, RetrievalContent, SystemContent
@@ -171,6 +171,20 @@ def attempt_name(live: LiveRun, attempt: int) -> str:
     return f"{live.log.journal.lease.owner} {live.log.run}.{attempt}"
 
 
+def no_agent_error(given: object) -> AgentError:
+    """Return the error that something else was given in place of an agent."""
+    todo = "Write gesta.Agent(NAME, model=...), or the variable that holds one."
+    return AgentError(f"{given!r:.60} is not an agent. {todo}")
+
+
+def check_called(agent: object, task: object = "") -> None:
+    """Raise AgentError if something else is called in place of an agent, or if the task is not a text."""
+    if not isinstance(agent, Agent):
+        raise no_agent_error(agent)
+    if not isinstance(task, str):
+        raise AgentError(f"The agent {agent.name!r} is called with {task!r:.60}, expected a text.")
+
+
 async def _call_agent(live: LiveRun, trial: Trial, part: str, agent: Agent, input: str) -> Outcome:
     """Call another agent in a child run, and return its outcome. A second attempt continues the same child run.
 
@@ -179,6 +193,7 @@ async def _call_agent(live: LiveRun, trial: Trial, part: str, agent: Agent, inpu
         part: last part of the child run's name; if empty, `_child_number` finds it.
         input: the message to the called agent.
     """
+    check_called(agent, input)
     call, attempt, children = trial.call, trial.seq, trial.children
     part = part or str(await _child_number(live, trial, agent, input))
     if part.isdecimal():

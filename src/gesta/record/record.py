@@ -35,6 +35,7 @@ from gesta.integrity.verify import Flaw, Head, Report, audit, heads, report
 from gesta.kinds import BeginContent, Kind, Opened, Part, SignalContent, UserContent
 from gesta.log.journal import Clock, Journal, Log, closing, open_root, read, refuse_misspelt, utc_now
 from gesta.model.request import Unasked
+from gesta.perform.child import no_agent_error
 from gesta.record.answers import check_home, check_turn
 from gesta.record.followers import MOST_WAITING, Follower, Followers, OpenedTurn, Target
 from gesta.record.inbox import Inbox
@@ -370,9 +371,7 @@ def opening_of(agent: Agent[T], said: Said, options: MessageOptions) -> tuple[Ag
         TypeError: an option is unknown.
     """
     if not isinstance(agent, Agent):
-        raise AgentError(
-            f"{agent!r:.60} is not an agent. Write gesta.Agent(NAME, model=...), or the variable that holds one."
-        )
+        raise no_agent_error(agent)
     if options.keys() - OF_MESSAGE:
         of_message = {name: each for name, each in options.items() if name not in OF_MESSAGE}
         refuse_unknown("Record.run", of_message, MessageOptions.__annotations__)

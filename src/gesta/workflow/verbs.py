@@ -38,7 +38,7 @@ from gesta.kinds import (
 from gesta.log.steering import refuse_own
 from gesta.loop import take_in
 from gesta.perform.call_contents import plain
-from gesta.perform.child import too_deep
+from gesta.perform.child import check_called, too_deep
 from gesta.perform.execution import LiveRun, Task
 from gesta.prompt import given_text, observation_text
 from gesta.state.steps import NOTE_NAME, WorkflowStep
@@ -152,6 +152,7 @@ class Verbs(ProgramTurn):
         return await self._hand(handed, name, "agent")
 
     async def _hand(self, handed: StepInput, name: str, role: str) -> Result:
+        check_called(handed.agent)
         deep = depth_error(self.live.limits, self.live.state)
         if deep is not None:
             raise Stopped(Finish("limit", deep))

@@ -129,7 +129,7 @@ def test_what_is_no_agent_is_refused_where_a_turn_would_begin(given: Any) -> Non
         gesta.run_sync(given, "Hi", record=":memory:")
     assert (
         str(found.value)
-        == f"{given!r} is not an agent. Write gesta.Agent(NAME, model=...), or the variable that holds one."
+        == f"{given!r} is not an agent. Write gesta.Agent(NAME, model=...), or a variable with one."
     )
 
 

@@ -173,8 +173,7 @@ def attempt_name(live: LiveRun, attempt: int) -> str:
 
 def no_agent_error(given: object) -> AgentError:
     """Return the error that something else was given in place of an agent."""
-    todo = "Write gesta.Agent(NAME, model=...), or the variable that holds one."
-    return AgentError(f"{given!r:.60} is not an agent. {todo}")
+    return AgentError(f"{given!r:.60} is not an agent. Write gesta.Agent(NAME, model=...), or a variable with one.")
 
 
 def check_called(agent: object, task: object = "") -> None:

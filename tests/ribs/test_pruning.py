@@ -14,7 +14,7 @@ import gesta
 from gesta.address import Record, bind, inline_store
 from gesta.bridges.pushing import push
 from gesta.entry import run_id
-from gesta.errors import RunMirrored
+from gesta.errors import BrokenRecord, RunMirrored
 from gesta.integrity.tombstones import Hold, pruned, stretches, unexplained
 from gesta.kinds import KeyValueContent, SignalContent
 from gesta.log.journal import Clock
@@ -309,6 +309,22 @@ async def test_a_run_that_is_being_written_or_was_written_meanwhile_stays_with_w
     assert words["held"].startswith("Run 'held' is being written by process")
     assert words["child"] == "run held belongs to it and stays"
     assert words["grown"] == words["sent"] == "something was added to it meanwhile"
+
+
+async def test_a_record_whose_index_and_entries_differ_is_not_pruned(tmp_path: Path):
+    path = tmp_path / "r.gesta"
+    opened = inline_store(str(path))
+    await recorded(opened, "aaaaaaaa", count=9)
+    await opened.close()
+    at = path.read_bytes().index(b"aaaaaaaa\x07\x07")
+    with path.open("r+b") as file:
+        file.seek(at)
+        file.write(b"aaaaAaaa")
+    opened = inline_store(str(path))
+    with pytest.raises(BrokenRecord, match="entry 7 of one of the runs names 'aaaaAaaa' as its run"):
+        await prune(opened, await plan(opened, Choice(runs=["aaaaaaaa"])), Pruner(by="ann"))
+    assert "aaaaaaaa" in await left(opened)
+    await opened.close()
 
 
 async def test_the_run_of_the_record_itself_is_never_pruned(store: Store):

@@ -341,7 +341,9 @@ async def _places(store: Store, runs: list[str]) -> dict[str, list[int]]:
     for start in range(0, len(runs), AT_ONCE):
         some = runs[start : start + AT_ONCE]
         for run, pos in (await store.sql(PLACES.format(", ".join("?" * len(some))), some)).rows:
-            found[str(run)].append(int(pos))
+            if run not in found:  # an index of the database says otherwise
+                raise BrokenRecord(store.info.address, f"entry {pos} of one of the runs names {run!r} as its run")
+            found[run].append(int(pos))
     return found
 
 

@@ -25,7 +25,6 @@ from gesta.codec.blobs import Blobs
 from gesta.codec.chain import link, seal, verify
 from gesta.codec.rows import (
     LARGE,
-    MAX_DEPTH,
     PythonValue,
     Secret,
     _read,
@@ -64,6 +63,7 @@ from gesta.kinds import (
     ToolResultContent,
     UserContent,
 )
+from gesta.text.objects import MAX_DEPTH
 
 AT = datetime(2026, 1, 2, 3, 4, 5, 678901, UTC)
 SALT = bytes(range(16))

@@ -1,11 +1,13 @@
 """What leaves the process is on record before it leaves, and what came of it after."""
 
+from typing import Any
+
 import pytest
 
 import gesta
 from gesta import address
 from gesta.decide.move import Ask, Finish, decide
-from gesta.kinds import Error, Kind, UserContent
+from gesta.kinds import Error, Kind, ToolResultContent, UserContent
 from gesta.model.request import ReplyCall
 from gesta.perform.call_contents import checked_call, plain
 from gesta.perform.execution import TurnCaller
@@ -14,6 +16,7 @@ from gesta.perform.stop import Stop
 from gesta.record.record import Record
 from gesta.state.opening import Opening
 from gesta.stores.memory import MemoryStore
+from gesta.text.objects import MAX_DEPTH
 
 RUN = "r" * 32
 
@@ -68,6 +71,27 @@ def test_a_number_that_json_lacks_is_no_argument_for_a_tool_with_a_limit(number:
     assert (bad.status, bad.tool_args) == ("error", {})
     assert bad.meta is not None
     assert f"are not JSON ({number} is not JSON)" in bad.meta["error"]
+
+
+def test_a_tool_gets_the_arguments_that_the_model_wrote_or_is_not_called() -> None:
+    got = list[Any]()
+
+    @gesta.tool(effect="once")
+    def keep(tree: object) -> str:
+        """Keep a tree."""
+        got.append(tree)
+        return "kept"
+
+    def tree(levels: int) -> Any:
+        return [tree(levels - 1)] if levels else 1
+
+    model = gesta.scripted(gesta.call("keep", tree=tree(MAX_DEPTH)), gesta.call("keep", tree=tree(MAX_DEPTH - 1)), "ok")
+    with gesta.open_sync() as record:
+        outcome = record.run(gesta.Agent("a", model=model, tools=[keep]), "go")
+        entries = [entry.content for entry in record.read(outcome.run)]
+    told = [each.tool_result for each in entries if isinstance(each, ToolResultContent)]
+    assert told == ["Arguments of 'keep': Nested too deeply, more than 64 levels - at `$`", "kept"]
+    assert got == [tree(MAX_DEPTH - 1)]
 
 
 def test_what_has_no_json_form_is_left_to_the_codec() -> None:

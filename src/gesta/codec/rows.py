@@ -24,12 +24,12 @@ from gesta.codec.upcasts import CLASSES, UPCASTS, Upcasts
 from gesta.entry import VERSION, Cause, Entry, Row, utc_text, utc_time
 from gesta.errors import BrokenRecord, NewerRecord
 from gesta.kinds import Base, Content, Kind
+from gesta.text.objects import MAX_DEPTH
 from gesta.text.redactor import SECRETS
 
 T = TypeVar("T")
 Keep = Callable[[bytes], str]  # takes the bytes of a large value and returns the name of its blob
 LARGE = 64 * 1024  # bytes above which a text, bytes or a whole field is a blob
-MAX_DEPTH = 64  # levels; a deeper value is stored as one text, so that no reader meets its recursion limit
 
 
 class PythonValue(msgspec.Struct, frozen=True):

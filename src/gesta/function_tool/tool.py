@@ -26,6 +26,7 @@ from gesta.errors import BadArguments, BadTool, nearest
 from gesta.function_tool.context import Context, Reconcile
 from gesta.function_tool.reconcile import check_reconcile
 from gesta.function_tool.signature import MOST, cut, named, read_signature, unknown_members, unwrapped
+from gesta.text.objects import MAX_DEPTH, deeper
 
 if TYPE_CHECKING:
     from typing_extensions import TypeVar
@@ -208,7 +209,7 @@ class Tool(Struct, Generic[F], frozen=True, kw_only=True, eq=False, dict=True):
             except Exception as exc:  # noqa: BLE001 - as above
                 wrong += _problems(exc, name, self.args_schema)
         wrong += [f"Missing argument - at `$.{name}`" for name in required if name not in args]
-        wrong += self._unknown(args) if self.parameters else []
+        wrong += self._unknown(args)
         if wrong:
             shown = (text if len(text) < 500 else f"{text[:300]} ... {text[-100:]}" for text in wrong[:MOST])
             raise BadArguments(f"Arguments of {self.name!r}: {'; '.join(shown)}")
@@ -226,12 +227,11 @@ class Tool(Struct, Generic[F], frozen=True, kw_only=True, eq=False, dict=True):
         return found
 
     def _unknown(self, args: Mapping[str, Any]) -> list[str]:
-        """Return an error for each unknown member inside the arguments, at any depth."""
-        known = {"properties": self._properties}
-        try:
-            return list(islice(unknown_members(args, known, self.args_schema.get("$defs", {}), "$"), MOST))
-        except RecursionError:
-            return ["Nested too deeply - at `$`"]
+        """Return an error for each unknown member inside the arguments; or only one, if they are nested too deeply."""
+        if deeper(args, MAX_DEPTH):
+            return [f"Nested too deeply, more than {MAX_DEPTH} levels - at `$`"]
+        known = {"properties": self._properties if self.parameters else {}}
+        return list(islice(unknown_members(args, known, self.args_schema.get("$defs", {}), "$"), MOST))
 
     def with_texts(self, description: str, texts: Mapping[str, str]) -> "Tool[F]":
         """Return a copy of the tool with another description, and with descriptions for parameters that have none."""

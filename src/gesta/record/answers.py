@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 from msgspec import Struct
 from msgspec.structs import replace
 
-from gesta.codec.rows import MAX_DEPTH, decode_content, encode_content
+from gesta.codec.rows import decode_content, encode_content
 from gesta.decide.waiting import APPROVAL, DOUBT, QUESTION, Waiting, changed, doubts, told_doubts, waits
 from gesta.entry import utc_text
 from gesta.errors import AgentError, Expired, NoRun, NotWaiting, RunHeld, SaidBefore
@@ -27,6 +27,7 @@ from gesta.record.waits import WORDS, answers_sent, state_of, waits_of
 from gesta.state.opening import check_here
 from gesta.state.run import RunState, RunView
 from gesta.store import Store
+from gesta.text.objects import MAX_DEPTH
 from gesta.text.redactor import SECRETS
 
 Word = ApprovalContent | AnswerContent | ResolutionContent

@@ -9,6 +9,7 @@ model meant is worse than asking again. The time is linear in the length of the 
 
 import json
 import re
+from collections.abc import Mapping
 from typing import Any
 
 from msgspec import Struct
@@ -24,6 +25,9 @@ so that nothing inside them is rewritten."""
 QUOTE = re.compile(r"""\\(.)|\"""", re.DOTALL)
 """Parts of a Python string that JSON writes differently: escapes and double quotes."""
 DECODER = json.JSONDecoder(strict=False)
+MAX_DEPTH = 64
+"""Greatest number of nested levels that a record keeps. What is deeper is stored as one text, so that no reader meets
+its recursion limit."""
 LEVELS = 500
 """Greatest number of nested levels that is accepted. Each version of Python has its own, higher limit."""
 TRAILING = {
@@ -117,14 +121,19 @@ def _text_object(text: str, start: int, end: int, value: dict[str, Any]) -> Text
 
     If the value is nested too deeply, the `TextObject` has a problem and no value.
     """
-    if text.count("{", start, end) + text.count("[", start, end) > LEVELS:
-        level: list[Any] = [value]
-        for _ in range(LEVELS):
-            within = (each.values() if isinstance(each, dict) else each for each in level)
-            level = [inner for each in within for inner in each if isinstance(inner, (dict, list))]
-        if level:
-            return TextObject(start, end, None, DEEP)
+    if text.count("{", start, end) + text.count("[", start, end) > LEVELS and deeper(value, LEVELS):
+        return TextObject(start, end, None, DEEP)
     return TextObject(start, end, value, None)
+
+
+def deeper(value: Mapping[str, Any], levels: int) -> bool:
+    """Return whether a JSON object has more than so many levels of objects and lists, counting itself."""
+    level: list[Any] = [value]
+    while level and levels:
+        levels -= 1
+        within = (each.values() if isinstance(each, Mapping) else each for each in level)
+        level = [inner for each in within for inner in each if isinstance(inner, (dict, list))]
+    return bool(level)
 
 
 def _problem(wrong: Exception) -> str:

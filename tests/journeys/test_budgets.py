@@ -10,9 +10,11 @@ from tests.laws.scenes import Tape, again, play
 
 import gesta
 from gesta import address
+from gesta.compare.replaying import replay_run
 from gesta.compat.langroid.chat import ChatAgent
 from gesta.compat.langroid.chat_config import ChatAgentConfig
 from gesta.errors import AgentError, GestaError
+from gesta.hooks import Change, Hooks, Refuse
 from gesta.kinds import AnswerContent, ApprovalContent, BudgetContent, EdgeContent, QuestionContent
 from gesta.policy import Limits
 from gesta.record.record import Record
@@ -391,3 +393,27 @@ async def test_the_last_reply_that_a_chat_agents_limit_allows_is_given() -> None
     assert answered.content == "one"
     with pytest.raises(GestaError, match="limit of 1 requests"):
         await chat.llm_response_async("second")
+
+
+def refused(text: str, _context: gesta.Context) -> Refuse | None:
+    return Refuse("Too long.") if len(text) > 1_000 else None
+
+
+def shortened(text: str, _context: gesta.Context) -> Change | None:
+    return Change(text[:100]) if len(text) > 1_000 else None
+
+
+@pytest.mark.parametrize("when_spent", ["stop", "ask"])
+@pytest.mark.parametrize(("hook", "reason"), [(refused, "failed"), (shortened, "answered")])
+async def test_a_hook_makes_a_message_smaller_before_the_budget_is_asked_and_the_conversation_goes_on(
+    hook: Any, reason: str, when_spent: Any
+) -> None:
+    budget = gesta.Budget(tokens=2_000, when_spent=when_spent)
+    model = gesta.function(lambda *_: gesta.reply("Hm.", usage=USAGE))
+    agent = structs.replace(talker(budget=budget, hooks=Hooks(message=hook)), model=model)
+    async with gesta.open() as record:
+        outcomes = [await record.run(agent, text, session="s") for text in ("Hi.", "z" * 40_000, "Hello?")]
+        run = outcomes[0].run
+        replayed = await replay_run({run: await record.read(run)}, run, agent)
+    assert [outcome.reason for outcome in outcomes] == ["answered", reason, "answered"]
+    assert replayed.first is None

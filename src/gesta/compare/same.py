@@ -32,11 +32,12 @@ CHANCE: Mapping[Kind, tuple[str, ...]] = {
     Kind.Signal: ("of",),
     Kind.Timer: ("due_at",),
     Kind.Budget: ("spent.prices",),
+    Kind.Compaction: ("tokens",),
 }
 """Members that are not compared, by kind.
 
 They are times, numbers of leases (rights to write a run), process names, tracebacks, how much of a reply was shown, and
-names of child runs and turns that a person cancelled, which earlier releases did not always write.
+what earlier releases did not always write: names of child runs, turns that a person cancelled, sizes that are left out.
 The agent's description in a `begin` is left out too, because a change of the agent shows in its requests.
 """
 

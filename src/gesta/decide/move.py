@@ -133,9 +133,11 @@ def _checked_move(hooks: Hooks, move: Move, state: RunState, turn: Turn) -> Move
 def _check(hooks: Hooks, move: Move, state: RunState, turn: Turn) -> Check | None:
     """Return a move that calls a hook, if a hook must be called before `move`; otherwise return `None`."""
     match move:
+        case Ask() | Finish("budget") | Wait((Waiting("budget"),)) if (  # the hook may make the message smaller
+            hooks.message is not None and not turn.asked and turn.question not in turn.checked
+        ):
+            return Check("message", turn.question)
         case Ask():
-            if hooks.message is not None and not turn.asked and turn.question not in turn.checked:
-                return Check("message", turn.question)
             if hooks.request is not None and turn.asked <= turn.requests and turn.request_mark not in turn.checked:
                 return Check("request", turn.begin)
         case Use() | Wait() if hooks.call is not None:

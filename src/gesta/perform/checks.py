@@ -53,6 +53,7 @@ from gesta.perform.child import (
 )
 from gesta.perform.execution import LiveRun
 from gesta.perform.threads import strayed
+from gesta.state.account import text_tokens, weigh
 from gesta.state.calls import HOOK, WAITS, OpenCall
 
 WRITTEN: dict[type[Verdict], Literal["refused", "changed", "again", "asked", "added"]] = {
@@ -123,9 +124,19 @@ async def check(agent: Agent, move: Check, live: LiveRun) -> None:
     elif isinstance(verdict, AskAgain):
         live.write(SystemContent(value=verdict.words, source=[hook_name(hook)], corrects=move.of), seq)
     elif move.point == "message" and isinstance(verdict, Change):
-        live.write(CompactionContent(from_seq=move.of, to_seq=move.of, summary=str(verdict.value)), seq)
+        size, text = _size(live, move.point), str(verdict.value)
+        live.write(CompactionContent(from_seq=move.of, to_seq=move.of, summary=text, tokens=size), seq)
     elif isinstance(verdict, Refuse) and move.point != "request":  # the compaction hides it from later turns
-        live.write(CompactionContent(from_seq=move.of, to_seq=move.of), seq)
+        live.write(CompactionContent(from_seq=move.of, to_seq=move.of, tokens=_size(live, move.point)), seq)
+
+
+def _size(live: LiveRun, point: Point) -> int:
+    """Return an estimate of the tokens of the message or the answer that a hook was asked about."""
+    asked, turn = live.state.steps.question, live.state.turn
+    assert turn is not None
+    if point == "message":
+        return weigh(asked.content) if asked is not None else 0
+    return text_tokens(turn.text)
 
 
 async def _check_call(agent: Agent, call: OpenCall, live: LiveRun) -> bool:

@@ -17,7 +17,7 @@ from gesta.compat.langroid.task import Task
 from gesta.decide.compaction import MADE
 from gesta.entry import Entry, fold
 from gesta.errors import AgentError, NoKey
-from gesta.kinds import CompactionContent, Kind, RequestContent, SystemContent
+from gesta.kinds import BudgetContent, CompactionContent, Kind, RequestContent, SystemContent
 from gesta.log.journal import Journal
 from gesta.models.chat_completions import ChatDialect
 from gesta.models.hosted import unsent
@@ -388,3 +388,27 @@ async def test_a_budget_that_does_not_suffice_for_all_that_was_said_is_asked_abo
     assert (last.reason, last.requests) == ("waiting" if when_spent == "ask" else "budget", 0), (
         "nothing more is left out"
     )
+
+
+@pytest.mark.parametrize("results_over", [500, None])
+async def test_what_is_set_aside_after_something_was_left_out_counts_the_tools_as_before(
+    results_over: int | None,
+) -> None:
+    many = [structs.replace(look, name=f"look_{n}", description="Looks. " * 40) for n in range(40)]
+    asked: list[int] = []
+
+    def think(messages: Any, header: Any) -> Any:
+        asked.append(len(json.dumps([messages, header.tools, header.meta])) // 4)
+        calls = [gesta.call("look_0", what="w")] if messages[-1]["role"] == "user" else []
+        usage = {"prompt_tokens": asked[-1], "completion_tokens": 5}
+        return gesta.reply("" if calls else "Seen.", calls=calls, usage=usage)
+
+    rule = Compact(at_tokens=6_000, keep_turns=1, keep_results=1, results_over=results_over)
+    agent = structs.replace(desk(gesta.function(think)), tools=many, settings={"max_tokens": 5})
+    agent = structs.replace(agent, policy=gesta.Policy(compact=rule, budget=gesta.Budget()))
+    async with open_record(":memory:") as record:
+        entries = await talk(record, agent, 6)
+    held = [each.content.reserved for each in entries if isinstance(each.content, BudgetContent)]
+    counts = [each["tokens"] for each in held if each is not None]
+    assert compactions(entries)
+    assert [count for count, took in zip(counts, asked, strict=True) if count < took * 0.9] == []

@@ -17,7 +17,7 @@ from gesta.agent import Agent
 from gesta.kinds import BudgetContent, Error, QuestionContent
 from gesta.model.usage import MOST_TOKENS, tokens
 from gesta.policy import Budget
-from gesta.state.account import BYTES, Amount, Spent, number
+from gesta.state.account import Amount, Spent, header_tokens, number
 from gesta.state.run import RunState
 
 ALMOST = 1e-9
@@ -90,8 +90,7 @@ def need(agent: Agent, budget: Budget, state: RunState) -> Amount:
     """Return the greatest possible cost of the next request: the cost of its prompt and of the longest reply."""
     prompt = state.weight.tokens
     if not state.weight.counted:
-        header = agent.offering(state.tool_state).header()
-        prompt += len(msgspec.json.encode([header.tools, header.meta], enc_hook=repr)) // BYTES
+        prompt += header_tokens(agent.offering(state.tool_state).header())
     bounds = (agent.settings.get(name) for name in MOST_TOKENS)
     reply = next((each for each in bounds if isinstance(each, int)), budget.request_tokens)
     usd = _price(agent, {"prompt_tokens": prompt, "completion_tokens": reply})

@@ -11,6 +11,7 @@ from gesta.agent import Agent
 from gesta.kinds import CompactionContent
 from gesta.policy import Compact
 from gesta.prompt import Prompt
+from gesta.state.account import header_tokens
 from gesta.state.run import RunState
 
 FREED = 0.1
@@ -88,7 +89,10 @@ def _worth(rule: Compact, state: RunState, prompt: Prompt, places: Sequence[int]
 def _tokens(state: RunState, prompt: Prompt, places: Sequence[int]) -> int:
     """Return the estimated number of tokens of the messages at these places.
 
-    The tokens of the whole prompt are divided in proportion to the bytes of its messages.
+    The tokens of the whole prompt, without its instructions and tools, are divided in proportion to the bytes of its
+    messages.
     """
-    sizes = [len(block) for block in prompt.blocks]
-    return state.weight.tokens * sum(sizes[place] for place in places) // max(1, sum(sizes))
+    sizes, whole = [len(block) for block in prompt.blocks], state.weight.tokens
+    if state.weight.counted and state.header is not None:
+        whole = max(0, whole - header_tokens(state.header))
+    return whole * sum(sizes[place] for place in places) // max(1, sum(sizes))

@@ -26,6 +26,7 @@ from gesta.kinds import (
     Kind,
     Part,
     QuestionContent,
+    RequestHeaderContent,
 )
 from gesta.model.usage import Tokens
 from gesta.prompt import observation_text
@@ -238,6 +239,11 @@ def weigh(content: Content) -> int:
         return len(msgspec.json.encode(value)) // BYTES + 1
     except (TypeError, ValueError, RecursionError):  # without a JSON form, it is shown as another text
         return text_tokens(observation_text(value))
+
+
+def header_tokens(header: RequestHeaderContent) -> int:
+    """Return an estimate of the tokens of the instructions and tools of a request."""
+    return len(msgspec.json.encode([header.tools, header.meta], enc_hook=repr)) // BYTES
 
 
 def text_tokens(text: str) -> int:

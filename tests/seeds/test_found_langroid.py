@@ -768,6 +768,33 @@ def test_a_task_that_goes_on_when_its_time_is_over_has_said_what_it_had_said_bef
     assert [doc.content for doc in task.trail] == ["go", "text 0", "go on", '{"request": "wiper"}']
 
 
+def sized(messages: Any, _header: Any) -> Any:
+    return gesta.reply("DONE", usage={"prompt_tokens": len(json.dumps(messages)) // 4, "completion_tokens": 1})
+
+
+def bounded() -> lr.ChatAgent:
+    rules = gesta.Policy(budget=gesta.Budget(tokens=2_000))
+    return lr.ChatAgent(
+        lr.ChatAgentConfig(name="a", llm=gesta.function(sized), settings={"max_tokens": 50}, policy=rules)
+    )
+
+
+def test_a_task_that_begins_anew_needs_no_budget_for_what_its_model_is_not_shown() -> None:
+    task = lr.Task(bounded(), interactive=False)
+    statuses = [(task.run(text), task.status)[1] for text in ("x" * 7_600, "y" * 1_000, "z")]
+    assert statuses == [lr.StatusCode.DONE] * 3
+
+
+@pytest.mark.parametrize("hide", ["clear_history_async", "delete_last_message_async"])
+async def test_what_an_agent_no_longer_shows_its_model_needs_no_budget(hide: str) -> None:
+    made = bounded()
+    await made.update_history_async("x" * 7_600, "Hm.")
+    await (made.clear_history_async(1) if hide == "clear_history_async" else made.delete_last_message_async())
+    answer = await made.llm_response_async("y" * 1_000)
+    assert answer is not None
+    assert answer.content == "DONE"
+
+
 def test_callbacks_hear_what_is_said_while_a_task_runs() -> None:
     heard: list[tuple[str, str]] = []
 

@@ -52,6 +52,15 @@ def old_turns(agent: Agent, state: RunState, prompt: Prompt) -> CompactionConten
     return CompactionContent(from_seq=min(seqs), to_seq=max(seqs), tokens=_tokens(state, prompt, places))
 
 
+def hiding(state: RunState, prompt: Prompt, first: int, last: int, summary: str | None = None) -> CompactionContent:
+    """Return a compaction that leaves out the entries `first` to `last`, with an estimate of their tokens."""
+    prompt.close()
+    shown = enumerate(prompt.shown)
+    places = [at for at, each in shown if each.sources and first <= min(each.sources) and max(each.sources) <= last]
+    tokens = _tokens(state, prompt, places)
+    return CompactionContent(from_seq=first, to_seq=last, summary=summary, tokens=tokens)
+
+
 def _results(rule: Compact, prompt: Prompt) -> Iterator[int]:
     """Yield the places of results larger than `rule.results_over` bytes, except the last `rule.keep_results` results.
 

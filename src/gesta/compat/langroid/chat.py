@@ -21,7 +21,7 @@ from gesta.compat.langroid.responders import Agent
 from gesta.compat.langroid.steering import steer
 from gesta.compat.langroid.tool_message import ToolForm
 from gesta.errors import GestaError
-from gesta.kinds import AssistantContent, CompactionContent
+from gesta.kinds import AssistantContent
 from gesta.message import Message
 from gesta.record.record import Record
 
@@ -107,7 +107,7 @@ class ChatAgent(Agent):
                 )
                 return
             first, last = min(own[tool.n - 1].sources), context.live.log.journal.head
-            hidden = self._write(context, CompactionContent(from_seq=first, to_seq=last))
+            hidden = self._hide(context, first, last)
             kept = self._write(context, AssistantContent(value=tool.content, history=True), hidden.seq)
             doc.content, doc.metadata.id, doc.metadata.oai_tool_id = tool.content, kept.id, ""
 

@@ -16,10 +16,10 @@ from gesta.compat.langroid.facts import facts_of
 from gesta.compat.langroid.tool_message import ToolForm
 from gesta.compat.langroid.toolset import BYTES_A_TOKEN
 from gesta.compat.langroid.working import RunContext, Working
+from gesta.decide.compaction import hiding
 from gesta.entry import Cause, Entry
 from gesta.kinds import (
     AssistantContent,
-    CompactionContent,
     Content,
     Kind,
     SystemContent,
@@ -140,7 +140,7 @@ class Histories(Working):
             hidden = [one for one in shown[first : last + 1] if one is not None]
             seqs = [seq for one in [*hidden, *(fresh if last + 1 == len(shown) else ())] for seq in one.sources]
             if seqs:
-                self._write(context, CompactionContent(from_seq=min(seqs), to_seq=max(seqs)))
+                self._hide(context, min(seqs), max(seqs))
 
     def update_history(self, message: str, response: str) -> None:
         """Add a message and its answer to the history."""
@@ -191,7 +191,7 @@ class Histories(Working):
             return None
         more = [seq for one in fresh for seq in one.sources] if found[-1] is history[-1] else []
         seqs = [*found[-1].sources, *more]
-        return self._write(context, CompactionContent(from_seq=min(seqs), to_seq=max(seqs)))
+        return self._hide(context, min(seqs), max(seqs))
 
     def last_message_with_role(self, role: str) -> LLMMessage | None:
         """Return the last message that has this role; `None` if there is none."""
@@ -287,6 +287,11 @@ class Histories(Working):
                     calls[call.id] = self._write(context, made).seq
             case _:
                 self._write(context, SystemContent(value=text, history=True))
+
+    def _hide(self, context: RunContext, first: int, last: int, summary: str | None = None) -> Entry:
+        """Leave the entries `first` to `last` out of later prompts, and return the entry that says so."""
+        context.live.absorb()
+        return self._write(context, hiding(context.live.state, context.live.prompt, first, last, summary))
 
     def _write(self, context: RunContext, content: Content, *causes: Cause) -> Entry:
         entry = context.live.write(content, *causes)

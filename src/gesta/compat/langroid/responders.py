@@ -31,7 +31,7 @@ from gesta.compat.langroid.toolset import effect_of_class, shortened
 from gesta.compat.langroid.working import RunContext
 from gesta.entry import Entry
 from gesta.formatters.tool_calls import UNANSWERED
-from gesta.kinds import CompactionContent, SystemContent, ToolCallContent, UserContent
+from gesta.kinds import SystemContent, ToolCallContent, UserContent
 from gesta.model.request import Reply
 from gesta.record.record import Record
 from gesta.state.calls import OpenCall
@@ -154,7 +154,7 @@ class Agent(Messages):
             head = context.live.log.journal.head
             doc = await self._spoken(msg)
             context.done = []
-            self._write(context, CompactionContent(from_seq=head + 1, to_seq=context.live.log.journal.head))
+            self._hide(context, head + 1, context.live.log.journal.head)
             return doc
 
     async def _spoken(self, message: Said) -> ChatDocument | None:
@@ -346,7 +346,7 @@ class Agent(Messages):
             bound = None if UNANSWERED in message.text else bound  # the call has no result yet
             if bound is not None and (cut := head + shortened(message.text[len(head) :], bound)) != message.text:
                 first, last = min(message.sources), max(message.sources)
-                self._write(context, CompactionContent(from_seq=first, to_seq=last, summary=cut))
+                self._hide(context, first, last, cut)
 
     async def _take_in(self, context: RunContext, message: Said) -> None:
         """Write a message for the model into the run, after the configured user message if the history is empty.
@@ -364,7 +364,7 @@ class Agent(Messages):
         elif shown:
             last = shown[-1]
             if last.role == "assistant" and not last.calls:  # the model shall answer again
-                self._write(context, CompactionContent(from_seq=min(last.sources), to_seq=max(last.sources)))
+                self._hide(context, min(last.sources), max(last.sources))
 
     async def _asked(self, msg: Said) -> str:
         """Return `default_human_response` if it is set, else a person's answer; empty if no person can be asked."""

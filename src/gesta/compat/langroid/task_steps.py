@@ -24,12 +24,12 @@ from gesta.compat.langroid.steering import steer
 from gesta.compat.langroid.task_rules import OWN, TaskRules, fills
 from gesta.compat.langroid.tool_message import ToolForm, to_json
 from gesta.compat.langroid.working import RunContext
+from gesta.decide.compaction import hiding
 from gesta.decide.open_call import placeholder
-from gesta.entry import Cause
+from gesta.entry import Cause, Entry
 from gesta.kinds import (
     AssistantContent,
     ChatCompletionContent,
-    CompactionContent,
     Content,
     EndContent,
     SystemContent,
@@ -191,13 +191,13 @@ class Steps(TaskRules, eq=False):
         assert state.turn is not None
         begin = state.turn.begin
         if self.forgets and begin > 1:
-            verbs.note("restart", CompactionContent(from_seq=1, to_seq=begin - 1))
+            _hide(verbs, "restart", 1, begin - 1)
         for call in [call for call in state.calls.values() if call.seq < begin]:
             if self.forgets or call.name in handled or not call.good:  # else the caller of this task may answer it
                 verbs.keep(f"{ENDED}{call.seq}", placeholder(verbs.agent, call), [call.seq])
         ended = [entry.seq for name, entry in state.steps.notes.items() if name.startswith(ENDED)]
         if ended and self.forgets:
-            verbs.note("restart, calls", CompactionContent(from_seq=min(ended), to_seq=max(ended)))
+            _hide(verbs, "restart, calls", min(ended), max(ended))
         self._open(verbs)
 
     def _open(self, verbs: Verbs) -> None:
@@ -212,7 +212,7 @@ class Steps(TaskRules, eq=False):
             return
         if asked.content.value == first:
             return
-        verbs.keep(f"{ASKED}, hidden", CompactionContent(from_seq=asked.seq, to_seq=asked.seq))
+        _hide(verbs, f"{ASKED}, hidden", asked.seq, asked.seq)
         verbs.keep("user message", SystemContent(value=first, source=[self.name], history=True))
         value, parts = asked.content.value, asked.content.parts
         again = SystemContent(value=value, parts=parts, source=[self.name], history=True)
@@ -229,7 +229,7 @@ class Steps(TaskRules, eq=False):
         to = key[1] - 1 if said and key is not None else live.log.journal.head
         again = live.state.steps.notes.get(ASKED)
         asked = again.seq if again is not None else verbs.question
-        hidden = verbs.note("erase", CompactionContent(from_seq=asked + 1, to_seq=to))[1]
+        hidden = _hide(verbs, "erase", asked + 1, to)
         if not said and self.caller is not None:
             content = AssistantContent(value=result.content or observation_text(short(result)), history=True)
             verbs.keep("kept", content, [hidden.seq, *verbs.sources])
@@ -376,3 +376,12 @@ def _own_text(id: str, step: WorkflowStep) -> str:
         case ToolResultContent(tool_result=value):
             return observation_text(value)
     return ""
+
+
+def _hide(verbs: Verbs, name: str, first: int, last: int) -> Entry:
+    """Leave the entries `first` to `last` out of later prompts, once, under a name. Return the entry that says so."""
+    live = verbs.live
+    live.absorb()
+    made = live.state.steps.notes.get(name)
+    content = made.content if made is not None else hiding(live.state, live.prompt, first, last)
+    return verbs.keep(name, content)[1]

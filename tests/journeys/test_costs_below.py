@@ -17,7 +17,7 @@ from gesta.compare.replaying import replay_run
 from gesta.entry import fold
 from gesta.errors import ModelFault
 from gesta.hooks import Hooks
-from gesta.kinds import BudgetContent
+from gesta.kinds import BudgetContent, EdgeContent
 from gesta.policy import Compact, Retry
 from gesta.views.overview import OverviewView, totals
 
@@ -265,3 +265,21 @@ async def test_an_agent_that_asks_the_model_of_the_agent_above_has_its_price_too
     helper = gesta.Agent("helper", settings={"max_tokens": 50})
     agent = bounded(priced("boss", helper.as_tool(), model=gesta.function(think)), gesta.Budget(usd=10.0))
     assert (await record.run(agent, "Go.")).usd == pytest.approx(3 * 0.2)
+
+
+async def test_calls_that_call_no_agent_get_a_part_of_the_budget_as_long_as_they_are_open(record: Record) -> None:
+    @gesta.tool(effect="pure")
+    def look() -> str:
+        """Look."""
+        return "seen"
+
+    def think(messages: list[Any], _header: Any) -> Any:
+        calls = [gesta.call("look"), gesta.call("look"), gesta.call("one", task="Go.")]
+        done = messages[-1]["role"] == "tool"
+        return gesta.reply("Done.", usage=USAGE) if done else gesta.reply(calls=calls, usage=USAGE)
+
+    agent = bounded(priced("boss", look, priced("one").as_tool(), model=gesta.function(think)), gesta.Budget(usd=4.2))
+    entries = await record.read((await record.run(agent, "Go.")).run)
+    (edge,) = [each.content for each in entries if isinstance(each.content, EdgeContent)]
+    assert edge.allowance is not None
+    assert edge.allowance["usd"] == pytest.approx(1.0)

@@ -26,6 +26,7 @@ from gesta.integrity.verify import Flaw, Head, Report
 from gesta.kinds import Content, Kind
 from gesta.log.journal import Log
 from gesta.record.answers import Receipt
+from gesta.record.calls import Calls
 from gesta.record.followers import MOST_WAITING, Target
 from gesta.record.options import MessageOptions, TurnOptions
 from gesta.record.record import Said
@@ -144,7 +145,7 @@ class SyncRecord:
     """An opened record, for programs without an event loop. `gesta.open_sync` returns it."""
 
     def __init__(self, record: Record) -> None:
-        self.record = record
+        self.record, self.calls = record, Calls()
 
     @property
     def info(self) -> Info:
@@ -161,7 +162,7 @@ class SyncRecord:
     ) -> Outcome[T]:
         """Send a message to an agent; see `Record.run`."""
         refuse_inside_loop("Record.run")
-        return anyio.run(lambda: self.record.run(agent, message, listener=listener, **options))
+        return self.calls.run(lambda: self.record.run(agent, message, listener=listener, **options))
 
     def stream(self, agent: Agent[T], message: Said, **options: Unpack[MessageOptions]) -> SyncStream[T]:
         """Return a stream of the events of a turn; see `Record.stream`. Reading the stream sends the message."""
@@ -196,7 +197,7 @@ class SyncRecord:
     ) -> Outcome[T]:
         """Continue the open turn of a run; see `Record.resume`."""
         refuse_inside_loop("Record.resume")
-        return anyio.run(lambda: self.record.resume(run, agent, listener=listener, by=by, **options))
+        return self.calls.run(lambda: self.record.resume(run, agent, listener=listener, by=by, **options))
 
     def send(self, run: str, content: Content, *, key: str) -> bool:
         """Send a content, such as an answer, to a run. Return False if `key` was used before; see `Record.send`."""
@@ -255,7 +256,7 @@ class SyncRecord:
     def cancel(self, waiting: Waiting | str, *, by: str, reason: str | None = None) -> Outcome[Any] | None:
         """End the open turn of a run, and return its outcome, or `None`; see `Record.cancel`."""
         refuse_inside_loop("Record.cancel")
-        return anyio.run(lambda: self.record.cancel(waiting, by=by, reason=reason))
+        return self.calls.run(lambda: self.record.cancel(waiting, by=by, reason=reason))
 
     @contextmanager
     def span(
@@ -380,11 +381,12 @@ def open_sync(address: Address = ":memory:", **options: Unpack[Options]) -> Iter
     """
     of_store, terms = divided(options)
     store = inline_store(address, **of_store)
+    opened = SyncRecord(Record(store, bind))
+    opened.record.turns.terms = terms
     try:
-        record = Record(store, bind)
-        record.turns.terms = terms
-        yield SyncRecord(record)
+        yield opened
     finally:
+        opened.calls.close()
         drive(store.close())
 
 

@@ -1,6 +1,8 @@
 """The synchronous door does what the asynchronous one does, without an event loop."""
 
 import inspect
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -161,6 +163,48 @@ def test_an_approver_judges_at_the_synchronous_door(tmp_path: Path):
         assert record.approve(waiting.run, by="cfo", token=token)
     assert gesta.run_sync(clerk(), "Pay.", record=path, session="s", key="k", approver=approver).reason == "answered"
     assert PAID == [5]
+
+
+@pytest.mark.parametrize("store", ["file", "postgres"])
+def test_a_record_that_is_closed_while_another_thread_pays_sees_the_payment_through(
+    store: str, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    where = str(tmp_path / "a.gesta") if store == "file" else str(request.getfixturevalue("emptied"))
+    paying, looking, closing = (threading.Event() for _ in range(3))
+    paid = list[int]()
+
+    @gesta.tool(effect="once")
+    def pay(euros: int) -> str:
+        """Pay."""
+        paying.set()
+        assert closing.wait(60)
+        paid.append(euros)
+        return "paid"
+
+    @gesta.tool(effect="pure")
+    async def look() -> str:
+        """Look, until the turn is asked to stop."""
+        looking.set()
+        try:
+            while not paid:
+                await anyio.sleep_forever()
+        finally:
+            closing.set()
+        return "seen"
+
+    calls = [gesta.call("look"), gesta.call("pay", euros=5)]
+    agent = gesta.Agent("clerk", model=gesta.scripted(calls, "Done."), tools=[pay, look])
+    with ThreadPoolExecutor(1) as pool:
+        with gesta.open_sync(where) as record:
+            turn = pool.submit(record.run, agent, "Pay.", session="s", key="m1")
+            assert paying.wait(60)
+            assert looking.wait(60)
+        assert closing.is_set(), "the turn was asked to stop before the record was closed"
+        with pytest.raises(gesta.GestaError, match="broken off, for its record was closed"):
+            turn.result(60)
+    with gesta.open_sync(where) as record:
+        assert record.run(agent, "Pay.", session="s", key="m1").answer == "Done."
+    assert paid == [5]
 
 
 def test_a_stream_gives_events_and_then_its_outcome():

@@ -15,6 +15,7 @@ ORDER = (
     "watch",
     "followers",
     "stream",
+    "calls",
     "inbox",
     "record",
 )

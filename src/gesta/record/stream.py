@@ -22,6 +22,10 @@ STRAY_CANCELLATION = (
     "The turn was broken off by a cancellation that nobody asked for: a model or a program awaited something that was "
     "cancelled elsewhere. It is still open: send the message again under its key, or resume the run."
 )
+CLOSED_TURN = (
+    "The turn was broken off, for its record was closed. It is still open: send the message again under its key, or "
+    "resume the run."
+)
 
 
 class Stream(Generic[T]):
@@ -106,10 +110,7 @@ class Stream(Generic[T]):
                     stray = isinstance(failure, anyio.get_cancelled_exc_class())
                     self._failure = GestaError(STRAY_CANCELLATION) if stray else failure
                     return
-                self._failure = GestaError(
-                    "The turn was broken off, for its record was closed. It is still open: send the message again "
-                    "under its key, or resume the run."
-                )
+                self._failure = GestaError(CLOSED_TURN)
                 raise
             finally:
                 self.ended.set()

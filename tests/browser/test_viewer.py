@@ -8,7 +8,9 @@ from tests.browsing import CHROMIUM, NEEDED, NO_CHROMIUM, aside, said
 from tests.viewing import TOKEN, viewed
 
 import gesta
+from gesta.cli.approving import who
 from gesta.decide.waiting import SENT
+from gesta.kinds import ApprovalContent
 
 pytest.importorskip("playwright.sync_api", reason=NEEDED)
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason=NO_CHROMIUM)
@@ -103,6 +105,47 @@ def test_an_approval_given_on_the_page_lets_a_waiting_run_finish(page: Any, tmp_
         page.get_by_text("order 8 is paid, plain").wait_for()
         page.get_by_text("Ann approved it.").wait_for()
         page.locator(".story li", has_text="said at").wait_for()
+
+
+def test_an_approval_on_the_page_of_a_run_is_given_in_the_name_of_who_started_the_viewer(
+    page: Any, tmp_path: Path
+) -> None:
+    path = tmp_path / "wait.gesta"
+    model = gesta.scripted(gesta.call("pay", order=7, note="for Ann"), "It is done.")
+    agent = gesta.Agent("desk", model=model, tools=[pay])
+    run = said(agent, "Pay order 7", path)
+    with viewed(path) as address:
+        page.goto(f"{address}/r/0/run/{run}?token={TOKEN}")
+        asked = page.locator(".asks")
+        asked.get_by_text("Name, reason, other arguments").click()
+        asked.get_by_label("Your name").fill(" ")
+        asked.get_by_text("Name, reason, other arguments").click()
+        asked.get_by_role("button", name="Approve").click()
+        asked.get_by_text("Nobody is named who answers. Write your name.").wait_for()
+        assert asked.get_by_label("Your name").evaluate("(field) => field === document.activeElement")
+        page.reload()
+        asked.get_by_role("button", name="Approve").click()
+        page.locator("header .chip", has_text=SENT).wait_for()
+        page.locator(".asks.idle", has_text=f"{SENT.capitalize()}.").wait_for()
+    aside(lambda: go_on(agent, path, run))
+    with gesta.open_sync(path, readonly=True) as record:
+        assert [each.content.by for each in record.read(run) if isinstance(each.content, ApprovalContent)] == [who()]
+
+
+def test_a_form_that_a_person_opened_stays_open_while_other_runs_begin_to_wait(page: Any, tmp_path: Path) -> None:
+    path = tmp_path / "wait.gesta"
+    model = gesta.scripted(*[gesta.call("pay", order=7, note="for Ann")] * 2)
+    agent = gesta.Agent("desk", model=model, tools=[pay])
+    said(agent, "Pay order 7", path)
+    with viewed(path) as address:
+        page.goto(f"{address}/r/0/waiting?token={TOKEN}")
+        more = page.locator(".asks details")
+        more.locator("summary").click()
+        with page.expect_response(lambda answer: answer.url.endswith("/waiting")) as answered:
+            said(agent, "Pay it again", path, session="other")
+        assert len(answered.value.json()["waiting"]) == 2
+        page.evaluate("new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
+        assert more.get_attribute("open") is not None
 
 
 def go_on(agent: gesta.Agent[Any], path: Path, run: str) -> None:

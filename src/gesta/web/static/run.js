@@ -8,7 +8,7 @@ import { Proof } from "./proof.js";
 import { forms } from "./switch.js";
 import { underlined, why } from "./why.js";
 import { markdown } from "./markdown.js";
-import { card } from "./waits.js";
+import { FILLED_IN, card } from "./waits.js";
 
 const PAGE = 200, AT_ONCE = 25; // number of entries in one answer, and drawn at once
 const SETTLES = 4; // number of frames after which the heights on a page are known
@@ -40,6 +40,7 @@ export async function run(place, record, id, title) {
     try { page.glance(await api.glance(record, id)); } catch { return; } // the connection reports the error and reconnects
     title(page.facts);
   };
+  page.refresh = refresh;
   const leave = api.follow(record, { run: facts.run }, "lines", (lines) => {
     if (page.hear(lines)) announce(count(lines.length, "new entry", "new entries"));
     clearTimeout(timer);
@@ -77,9 +78,10 @@ class Page {
 
   /** Show below the conversation what the run waits for, so that a person can answer there. */
   async asks() {
-    const own = this.facts.waiting.length ? (await api.waiting(this.record)).waiting.filter((each) => each.wait.session === this.facts.session) : [];
-    if (this.waits.querySelector(".busy") && own.length) return; // a person is filling it in
-    this.waits.replaceChildren(...own.map((each) => el("div", { class: "item" }, el("div", { class: "who" }, "waits"), el("div", { class: "said" }, card(this.record, each, "", () => {})))));
+    const found = this.facts.waiting.length ? await api.waiting(this.record) : { waiting: [] };
+    const own = found.waiting.filter((each) => each.wait.session === this.facts.session);
+    if (this.waits.querySelector(FILLED_IN) && own.length) return;
+    this.waits.replaceChildren(...own.map((each) => el("div", { class: "item" }, el("div", { class: "who" }, "waits"), el("div", { class: "said" }, card(this.record, each, found.by, () => this.refresh())))));
   }
 
   /** Show the lines from an entry on, in place of the lines shown so far. */

@@ -4,6 +4,8 @@ import { announce, connection, count, el, when } from "./dom.js";
 import { shown, text } from "./value.js";
 
 const NAME = "gesta-name";
+/** What a person is filling in, or has opened for that, so that it is not drawn again meanwhile. */
+export const FILLED_IN = ".wait.busy, .wait details[open]";
 
 /** Show all waits of a record. Return a function that stops the updates. */
 export async function waits(place, record) {
@@ -11,8 +13,7 @@ export async function waits(place, record) {
   place.replaceChildren(body);
   const load = async () => {
     const found = await api.waiting(record);
-    const open = new Set([...body.querySelectorAll(".wait.busy")].map((each) => each.id)); // a person is filling these in
-    if (open.size) return;
+    if (body.querySelector(FILLED_IN)) return;
     const yours = found.waiting.filter((each) => each.answerable), others = found.waiting.filter((each) => !each.answerable);
     body.replaceChildren(el("h1", {}, "Waiting for you"), yours.length ? "" : el("p", { class: "quiet" }, others.length ? "Nothing waits for a person." : "Nothing waits for anybody. Approvals, questions and effects in doubt appear here."), ...yours.map((each) => card(record, each, found.by, load, true)),
       ...(others.length ? [el("h2", { class: "others" }, "Waiting for something else"), ...others.map((each) => card(record, each, found.by, load, true))] : []));
@@ -49,7 +50,7 @@ function answers(record, wait, by, made, done) {
     const buttons = [...made.querySelectorAll("button")];
     let word;
     try { word = { run: wait.run, of: wait.of, verdict, by: name.input.value, waiting: wait, ...more() }; } catch (error) { problem.textContent = error.message; return; }
-    localStorage.setItem(NAME, name.input.value);
+    if (word.by.trim()) localStorage.setItem(NAME, word.by);
     for (const each of buttons) each.disabled = true;
     try {
       await api.answer(record, word);
@@ -57,7 +58,11 @@ function answers(record, wait, by, made, done) {
       made.replaceChildren(el("p", {}, `Written down: ${verdict}, by ${word.by}. Whoever drives the run goes on with it.`));
       announce("Written down");
       setTimeout(done, 400);
-    } catch (error) { problem.textContent = error.message; for (const each of buttons) each.disabled = false; }
+    } catch (error) {
+      problem.textContent = error.message;
+      for (const each of buttons) each.disabled = false;
+      if (!word.by.trim()) { name.row.closest("details").open = true; name.input.focus(); }
+    }
   };
   made.addEventListener("input", () => made.classList.add("busy"));
   const why = () => (reason.input.value ? { reason: reason.input.value } : {});

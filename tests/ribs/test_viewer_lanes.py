@@ -29,7 +29,7 @@ from gesta.kinds import (
     ToolCallContent,
     ToolResultContent,
 )
-from gesta.views.overview import Overview, OverviewView
+from gesta.views.overview import Overview, OverviewView, totals
 from gesta.views.sentences import died
 from gesta.views.timeline import Timeline, TimelineView, busy_ms
 from gesta.web.data import Pages
@@ -263,3 +263,15 @@ def test_a_timer_is_waited_for_until_it_is_due_or_the_turn_ends_and_not_in_advan
     assert busy_ms(state.bars)["waiting"] == 5000
     view.apply(state, Entry(run="r", seq=5, at=begun + timedelta(minutes=1), span=1, causes=(), content=EndContent()))
     assert waits["timer b"].end == begun + timedelta(minutes=1)
+
+
+def test_calls_and_replies_that_a_program_logs_in_spans_are_counted_too() -> None:
+    view, state = OverviewView(), Overview()
+    reply = ChatCompletionContent(output="", usage={"prompt_tokens": 7, "completion_tokens": 2})
+    contents: list[Content] = [BeginContent(name="importer"), reply, ToolCallContent(tool_name="look", tool_args={})]
+    for seq, content in enumerate(contents, 1):
+        at = datetime(2026, 1, 1, tzinfo=UTC)
+        view.apply(state, Entry(run="r", seq=seq, at=at, span=1, causes=(), content=content))
+    sums = totals(state)
+    assert (sums["calls"], sums["requests"], sums["tokens_in"], sums["tokens_out"]) == (1, 1, 7, 2)
+    assert state.turns == []

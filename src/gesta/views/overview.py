@@ -6,7 +6,7 @@ begins with the death of the process, the timeout or the fault of the call. The 
 or with the result of the call itself. One pass over the entries is enough.
 """
 
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any
 
 from msgspec import Struct, field
@@ -98,6 +98,10 @@ class Overview(Struct):
     """Turns, counts, deaths and doubts of a run, in the entries read so far."""
 
     turns: list[TurnFacts] = field(default_factory=list)
+    apart: TurnFacts = field(
+        default_factory=lambda: TurnFacts(seq=0, number=0, name="", at=datetime.min.replace(tzinfo=UTC))
+    )
+    """Counts of what stands before any turn, as in a run that a program wrote with spans. Its `at` has no meaning."""
     effects: dict[str, int] = field(default_factory=dict)
     """Number of effects that happened, by tool. Calls of tools that only read are left out."""
     deaths: list[Death] = field(default_factory=list)
@@ -142,13 +146,13 @@ class OverviewView:
     def apply(self, state: Overview, entry: Entry) -> Overview:
         """Add one entry to the overview, and return the overview."""
         state.last = entry.seq
-        turn = state.turns[-1] if state.turns else None
+        turn = state.turns[-1] if state.turns else state.apart
         content = entry.content
         match content:
             case kinds.BeginContent(role="turn", name=name, key=key):
                 number = len(state.turns) + 1
                 state.turns.append(TurnFacts(seq=entry.seq, number=number, name=name, at=entry.at, key=key))
-            case kinds.EndContent() if turn is not None and entry.span == turn.seq:
+            case kinds.EndContent() if entry.span == turn.seq:
                 turn.end, turn.reason = entry.at, content.reason or content.status
                 state.request = None
                 if isinstance(content.state, str):
@@ -162,12 +166,10 @@ class OverviewView:
             case kinds.ChatCompletionContent():
                 state.request = None
                 state.answer = content.output[:ANSWER] or state.answer
-                if turn is not None:
-                    self._cost(turn, content)
+                self._cost(turn, content)
             case kinds.ToolCallContent(tool_name=tool):
                 state.calls[entry.seq] = Call(tool)
-                if turn is not None:
-                    turn.calls += 1
+                turn.calls += 1
             case kinds.AttemptContent(of=of, effect=effect):
                 call = state.calls.setdefault(of, Call(""))
                 call.effect, call.trying = effect, entry.seq
@@ -182,7 +184,7 @@ class OverviewView:
                 self._fault(state, entry, content, turn)
             case kinds.ResolutionContent(of=of, verdict=verdict, by=by):
                 state.settle(state.attempts.get(of, of), entry, verdict, by)
-            case kinds.BudgetContent(spent={"usd": int() | float() as usd}) if turn is not None:
+            case kinds.BudgetContent(spent={"usd": int() | float() as usd}):
                 turn.usd = (turn.usd or 0.0) + usd
             case _:
                 pass
@@ -213,10 +215,10 @@ class OverviewView:
             state.settle(seq, entry, "late", "its own result")
 
     @staticmethod
-    def _fault(state: Overview, entry: Entry, content: kinds.FaultContent, turn: TurnFacts | None) -> None:
+    def _fault(state: Overview, entry: Entry, content: kinds.FaultContent, turn: TurnFacts) -> None:
         type_ = content.error.type
         state.errors += type_ not in NOT_FAILED
-        if type_ == LOST and turn is not None and content.of == turn.seq:
+        if type_ == LOST and content.of == turn.seq:
             turn.deaths += 1
             trying = {seq: call for seq, call in state.calls.items() if call.trying is not None}
             state.deaths.append(
@@ -246,8 +248,11 @@ class OverviewView:
 
 
 def totals(overview: Overview) -> dict[str, Any]:
-    """Return the counts of a run (such as deaths and doubts), and the sums over its turns (such as tokens)."""
-    turns = overview.turns
+    """Return the counts of a run (such as deaths and doubts), and the sums over its turns (such as tokens).
+
+    The sums include what stands before any turn.
+    """
+    turns = [*overview.turns, overview.apart]
     usd = [turn.usd for turn in turns if turn.usd is not None]
     names = ("requests", "tokens_in", "cached", "tokens_out", "calls")
     sums = {name: sum(getattr(turn, name) for turn in turns) for name in names}

@@ -5,7 +5,7 @@ import { hasTimes, length, scale, timed, toned } from "./scale.js";
 const LANES = ["model", "tools", "waiting", "process"];
 const WIDTH = 400, LEFT = 62, HEIGHT = 24, PAUSE = 10, LEAST = 2.5;
 
-export const NO_TIMES = "All entries of this run have the same time.";
+export const NO_TIMES = "No step of this run has a duration on record.";
 
 /** Return a picture of the bars, with a frame for each of the `turns`. `go(seq)` is called for a bar that a person chose. */
 export function timeline(bars, turns, go) {

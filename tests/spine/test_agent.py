@@ -127,10 +127,7 @@ def test_what_is_no_formatter_is_refused_where_a_turn_would_begin() -> None:
 def test_what_is_no_agent_is_refused_where_a_turn_would_begin(given: Any) -> None:
     with pytest.raises(AgentError) as found:
         gesta.run_sync(given, "Hi", record=":memory:")
-    assert (
-        str(found.value)
-        == f"{given!r} is not an agent. Write gesta.Agent(NAME, model=...), or a variable with one."
-    )
+    assert str(found.value) == f"{given!r} is not an agent. Write gesta.Agent(NAME, model=...), or a variable with one."
 
 
 def test_a_function_of_deps_that_asks_for_something_is_refused() -> None:

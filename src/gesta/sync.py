@@ -144,8 +144,8 @@ Counted = dict[str, Numbers]
 class SyncRecord:
     """An opened record, for programs without an event loop. `gesta.open_sync` returns it."""
 
-    def __init__(self, record: Record) -> None:
-        self.record, self.calls = record, Calls()
+    def __init__(self, record: Record, calls: Calls) -> None:
+        self.record, self._calls = record, calls
 
     @property
     def info(self) -> Info:
@@ -162,7 +162,7 @@ class SyncRecord:
     ) -> Outcome[T]:
         """Send a message to an agent; see `Record.run`."""
         refuse_inside_loop("Record.run")
-        return self.calls.run(lambda: self.record.run(agent, message, listener=listener, **options))
+        return self._calls.run(lambda: self.record.run(agent, message, listener=listener, **options))
 
     def stream(self, agent: Agent[T], message: Said, **options: Unpack[MessageOptions]) -> SyncStream[T]:
         """Return a stream of the events of a turn; see `Record.stream`. Reading the stream sends the message."""
@@ -197,7 +197,7 @@ class SyncRecord:
     ) -> Outcome[T]:
         """Continue the open turn of a run; see `Record.resume`."""
         refuse_inside_loop("Record.resume")
-        return self.calls.run(lambda: self.record.resume(run, agent, listener=listener, by=by, **options))
+        return self._calls.run(lambda: self.record.resume(run, agent, listener=listener, by=by, **options))
 
     def send(self, run: str, content: Content, *, key: str) -> bool:
         """Send a content, such as an answer, to a run. Return False if `key` was used before; see `Record.send`."""
@@ -256,7 +256,7 @@ class SyncRecord:
     def cancel(self, waiting: Waiting | str, *, by: str, reason: str | None = None) -> Outcome[Any] | None:
         """End the open turn of a run, and return its outcome, or `None`; see `Record.cancel`."""
         refuse_inside_loop("Record.cancel")
-        return self.calls.run(lambda: self.record.cancel(waiting, by=by, reason=reason))
+        return self._calls.run(lambda: self.record.cancel(waiting, by=by, reason=reason))
 
     @contextmanager
     def span(
@@ -381,12 +381,12 @@ def open_sync(address: Address = ":memory:", **options: Unpack[Options]) -> Iter
     """
     of_store, terms = divided(options)
     store = inline_store(address, **of_store)
-    opened = SyncRecord(Record(store, bind))
-    opened.record.turns.terms = terms
+    record, calls = Record(store, bind), Calls()
+    record.turns.terms = terms
     try:
-        yield opened
+        yield SyncRecord(record, calls)
     finally:
-        opened.calls.close()
+        calls.close()
         drive(store.close())
 
 

@@ -150,6 +150,36 @@ def test_a_backup_that_is_broken_off_leaves_no_file_that_looks_like_a_record(tmp
     assert names(tmp_path) == ["a.gesta"]
 
 
+def test_a_copy_is_not_mixed_with_the_log_of_the_file_in_whose_place_it_was_put(tmp_path: Path):
+    path, copy = tmp_path / "a.gesta", tmp_path / "b.gesta"
+    with programs.Program(["-c", WRITING, str(path)]) as writer:
+        writer.stdout.readline()
+        backup(str(path), str(copy))
+        reader = inline_store(str(copy), readonly=True)
+        rows = drive(reader.read("r"))
+        drive(reader.close())
+        writer.stdout.readline()
+        writer.kill()
+    copy.rename(path)
+    before = {each.name: each.read_bytes() for each in tmp_path.iterdir()}
+    found = (
+        r"it is a copy, and the log '.*/a\.gesta-wal' is of the file in whose place it was put; .*`rm -f .*` goes on"
+    )
+    for tried in (
+        lambda: inline_store(str(path)),
+        lambda: inline_store(str(path), readonly=True),
+        lambda: backup(str(path), str(tmp_path / "c.gesta")),
+    ):
+        with pytest.raises(BrokenRecord, match=found):
+            tried()
+    assert {each.name: each.read_bytes() for each in tmp_path.iterdir()} == before
+    for each in (tmp_path / "a.gesta-wal", tmp_path / "a.gesta-shm"):
+        each.unlink(missing_ok=True)
+    store = inline_store(str(path))
+    assert drive(store.read("r")) == rows
+    drive(store.close())
+
+
 @gesta.tool(effect="once", approval=True)
 async def pay(context: gesta.Context) -> str:
     """Pay."""

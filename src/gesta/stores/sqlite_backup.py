@@ -19,7 +19,7 @@ import apsw
 from gesta.errors import WriteFailed
 from gesta.stores.common import private
 from gesta.stores.sqlite_door import harden
-from gesta.stores.sqlite_open import busy, connect_reading, disconnect, identity, located, migrate, steady, told
+from gesta.stores.sqlite_open import busy, connect_reading, disconnect, identity, located, migrate, sniff, steady, told
 from gesta.stores.tables import FORMAT
 
 PAGES = 4096  # number of pages that are copied in one step
@@ -53,6 +53,7 @@ def backup(source: str, target: str, progress: Callable[[int, int], None] = lamb
 
 def _made(path: Path, part: Path, progress: Callable[[int, int], None]) -> None:
     """Copy the record at `path` into `part`. If no process writes the record, no file is created beside it."""
+    sniff(path)
     reading = connect_reading(path, still=not busy(path))
     try:
         identity(reading, path)

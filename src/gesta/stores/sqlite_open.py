@@ -7,6 +7,7 @@ SQLite's included.
 """
 
 import os
+import shlex
 import threading
 import time
 import warnings
@@ -24,6 +25,8 @@ from gesta.stores.tables import ADD_RECORD, APPLICATION_ID, FORMAT, MIGRATIONS, 
 BUSY_MS = 5000  # how long a reader, or a process that opens the file, waits for other processes
 AGAIN_S = 0.002  # seconds between two tries where SQLite itself does not wait
 MAGIC = b"SQLite format 3\0"
+NO_LOG = 1
+"""The byte at place 18 of a file that never had a log of its own, as each backup until it is opened."""
 HELD = "another program has been writing to it without a pause"
 OPENING = threading.RLock()
 """Held while a connection is opened or closed, so that no thread sees a connection that is half open."""
@@ -76,7 +79,8 @@ def sniff(path: Path) -> bool:
     if not path.exists():
         return False
     if not path.is_file():
-        raise BrokenRecord(str(path), "it is a folder" if path.is_dir() else "it is not a file")
+        raise BrokenRecord(str(path), "it is a folder" if path.is_dir() else "it is no file")
+    logged = busy(path)  # before the header is read: SQLite marks the header before it makes a log
     try:
         file = apsw.VFSFile("", str(path), [apsw.SQLITE_OPEN_MAIN_DB | apsw.SQLITE_OPEN_READONLY, 0])
         try:
@@ -94,6 +98,10 @@ def sniff(path: Path) -> bool:
     refuse_others(path, int.from_bytes(header[68:72], "big"), int.from_bytes(header[60:64], "big"))
     if header[59] > 1:
         raise BrokenRecord(str(path), "its text is UTF-16, and every release of Gesta writes UTF-8")
+    if logged and header[18] == NO_LOG:
+        log, name = f"{path}-wal", shlex.quote(str(path))
+        found = f"it is a copy, and the log {log!r} is of the file in whose place it was put; SQLite would mix the two"
+        raise BrokenRecord(str(path), f"{found}. `rm -f {name}-wal {name}-shm` goes on with the copy")
     return True
 
 

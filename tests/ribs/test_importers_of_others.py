@@ -57,6 +57,27 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
+def test_a_failed_import_leaves_a_record_that_somebody_else_wrote_meanwhile(site: Path):
+    meanwhile = """
+from gesta.address import drive, inline_store
+from gesta.store import Batch
+from gesta.testing import make_opening
+
+def read(source, oddities):
+    store = inline_store("r.gesta")
+    drive(store.append(Batch(drive(store.lease("r")), 0, [make_opening("r", "s", "n")])))
+    drive(store.close())
+    raise ValueError("the end of the file is damaged")
+"""
+    text = DESK.replace("def read(source", "def unused(source").replace("\nFORMATS", f"{meanwhile}\nFORMATS")
+    installed(site, "shop-desk", "desk_importer:FORMATS", "desk_importer", text)
+    done = gesta_command("import", "ticket.json", "--record", "r.gesta")
+    assert done.exit_code == 1
+    assert "the end of the file is damaged" in done.stderr
+    shown = gesta_command("runs", "--record", "r.gesta", "--json").stdout
+    assert [json.loads(line)["session"] for line in shown.splitlines()] == ["s"]
+
+
 async def test_a_file_of_an_installed_format_is_known_and_comes_in_once(site: Path):
     installed(site, "shop-desk", "desk_importer:FORMATS", "desk_importer", DESK)
     assert find_format(Source("ticket.json")).name == named(Source("ticket.json"), "shop-desk").name == "shop-desk"

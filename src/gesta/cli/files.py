@@ -271,7 +271,7 @@ def import_(options: ImportOptions) -> int:
     address = options.target(new=True)
     made = not Path(address).exists()
 
-    async def read() -> int:
+    async def read() -> tuple[int, bool]:
         failed = 0
         async with open_record(address) as record:
             for path in options.files:
@@ -280,12 +280,12 @@ def import_(options: ImportOptions) -> int:
                 except GestaError as error:
                     failed += 1
                     complain(error)
-        return failed
+            return failed, not await record.store.runs()
 
-    failed = anyio.run(read)
+    failed, empty = anyio.run(read)
     if not failed and options.format is None:  # the failure was printed already
         _name_broken()
-    if made and failed == len(options.files):
+    if made and empty and failed == len(options.files):  # another program may have written it meanwhile
         Path(address).unlink(missing_ok=True)  # nothing was imported, so nothing is left behind
     return FAILED if failed else 0
 

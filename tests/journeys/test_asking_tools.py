@@ -130,7 +130,17 @@ async def test_a_call_that_asked_begins_anew_in_a_fork_without_half_of_its_answe
     ]
 
 
-@pytest.mark.parametrize("questions", [{}, {"size": "Which size?"}, None, {1: ToolQuestion("Which size?")}])
+@pytest.mark.parametrize(
+    "questions",
+    [
+        {},
+        {"size": "Which size?"},
+        None,
+        {1: ToolQuestion("Which size?")},
+        {"size": ToolQuestion(5)},  # type: ignore[arg-type]
+        {"size": ToolQuestion("Which size?", str)},  # type: ignore[arg-type]
+    ],
+)
 @pytest.mark.parametrize("state", [None, {"charged": 1}])
 async def test_questions_that_cannot_be_asked_are_refused_and_what_may_have_happened_is_a_doubt(
     questions: Any, state: Any

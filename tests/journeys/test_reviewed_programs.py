@@ -15,6 +15,7 @@ from tests.threads import Held
 
 import gesta
 from gesta import address
+from gesta.codec.fitting import unfit
 from gesta.entry import Entry, fold, run_id
 from gesta.errors import OtherProgram, RunHeld, WriteFailed
 from gesta.kinds import (
@@ -310,6 +311,21 @@ async def test_a_thread_that_outlives_its_turn_is_heard_no_more_and_its_result_i
         await record.run(agent, "and now?", session="s")
         assert (await results(record, outcome.run))[-1] == "x"
         assert await record.verify() == []
+
+
+@pytest.mark.parametrize("found", [("q", ["the fees"]), ("q", [{"chunk": "2"}]), (5, []), ("q", [Hit(document=5)])])  # type: ignore[arg-type]
+async def test_passages_that_nobody_could_read_are_refused(found: Any) -> None:
+    def look(context: gesta.Context) -> str:
+        context.found(*found)
+        return "x"
+
+    agent = gesta.Agent("a", model=gesta.scripted(gesta.call("look"), "one"), tools=[gesta.tool(look, effect="pure")])
+    async with gesta.open() as record:
+        outcome = await record.run(agent, "hi")
+        (said,) = await results(record, outcome.run)
+        entries = await record.read(outcome.run)
+    assert said.startswith("AgentError: context.found(...): ")
+    assert [unfit(entry.content) for entry in entries if unfit(entry.content)] == []
 
 
 # what runs beside

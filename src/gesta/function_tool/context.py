@@ -49,6 +49,10 @@ class ToolQuestion(Struct, frozen=True):
     schema: dict[str, Any] | None = None
     """JSON Schema of the answer; `None` for any text."""
 
+    def fits(self) -> bool:
+        """Return whether the fields have their types. If not, nobody could answer the question."""
+        return isinstance(self.text, str) and isinstance(self.schema, dict | None)
+
 
 class NeedsAnswer(BaseException):
     """A tool raises this if it cannot continue before a person has answered.
@@ -65,7 +69,7 @@ class NeedsAnswer(BaseException):
 
     def __init__(self, questions: Mapping[str, ToolQuestion], state: Any = None) -> None:
         fits = isinstance(questions, Mapping) and all(
-            isinstance(name, str) and isinstance(each, ToolQuestion) for name, each in questions.items()
+            isinstance(name, str) and isinstance(each, ToolQuestion) and each.fits() for name, each in questions.items()
         )
         if not fits or not questions:
             wrong = "NeedsAnswer needs a dict with at least one name and its ToolQuestion, as in"

@@ -17,8 +17,10 @@ import anyio
 from anyio import from_thread
 from anyio.lowlevel import current_token
 from msgspec import Struct, field
+from msgspec.structs import replace
 
 from gesta.agent import Agent
+from gesta.codec.fitting import unfit
 from gesta.decide.budget import returned, share
 from gesta.decide.move import depth_error
 from gesta.decide.open_call import agent_only_reads
@@ -27,6 +29,7 @@ from gesta.errors import AgentError, GestaError, LeaseLost, OtherProgram, Record
 from gesta.events import ObservationEvent, Outcome
 from gesta.function_tool.context import Context
 from gesta.kinds import EdgeContent, Error, FaultContent, Hit, RetrievalContent, SystemContent
+from gesta.perform.call_contents import plain
 from gesta.perform.execution import LiveRun, Task
 from gesta.perform.threads import NO_LOOP, popen
 from gesta.state.calls import DEPTH, TOO_DEEP, WAITING, WAITS, OpenCall
@@ -379,8 +382,11 @@ def _respond(live: LiveRun, cancelled: Callable[[], bool], text: str) -> None:
 
 
 def _write_retrieval(live: LiveRun, attempt: int, query: str, hits: Sequence[Hit]) -> None:
+    content = RetrievalContent(query=query, hits=list(hits))
+    if (wrong := unfit(replace(content, hits=plain(content.hits)))) is not None:  # no explanation could be read
+        raise AgentError(f"context.found(...): {wrong}. Expected found(text, [gesta.kinds.Hit(...)]).")
     with suppress(LeaseLost):  # a thread may outlive the turn that began it
-        live.write(RetrievalContent(query=query, hits=list(hits)), attempt)
+        live.write(content, attempt)
 
 
 def _in_loop(do: Callable[..., None], *args: Any) -> Callable[..., None]:

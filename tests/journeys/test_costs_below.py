@@ -161,6 +161,29 @@ async def test_a_turn_that_is_cancelled_after_any_commit_has_cost_what_its_runs_
         assert (await replay_run(runs, outcome.run, agent)).first is None
 
 
+@pytest.mark.parametrize("made", [by_tool, by_programs, at_once])
+async def test_a_fork_at_any_entry_has_cost_what_it_shares_and_what_the_runs_below_it_have_spent(
+    record: Record, made: Callable[[], gesta.Agent]
+) -> None:
+    async def ended(outcome: gesta.Outcome) -> gesta.Outcome:
+        while outcome.waiting:
+            await record.approve(outcome.waiting[0], by="ann")
+            outcome = await record.resume(outcome.run, agent)
+        return outcome
+
+    agent = bounded(made(), gesta.Budget(usd=10.0))
+    base = await record.find((await ended(await record.run(agent, "Go.", session="s"))).run)
+    entries = await record.read(base.run)
+    for at in range(2, len(entries)):
+        row = await fork(record, base, Fork(at=at))
+        outcome = await ended(await go_on(record, row, agent))
+        own = [await record.read(each.run) for each in await record.store.runs(row.session)]
+        shared = [each.content for each in own[0] if each.shared_from and isinstance(each.content, BudgetContent)]
+        below = sum(each.spent["usd"] for each in shared if each.spent and entries[each.of - 1].kind == "edge")
+        assert outcome.spent is not None
+        assert outcome.spent.counted_usd == pytest.approx(below + sum(map(for_requests, own))), entries[at - 1]
+
+
 async def test_a_summary_that_waits_for_a_person_takes_no_more_of_the_budget_than_it_cost(record: Record) -> None:
     compact = Compact(at_tokens=60, keep_turns=1, by=WAITER)
     agent = bounded(priced("talker"), gesta.Budget(usd=1.5), compact=compact)

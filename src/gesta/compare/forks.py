@@ -277,8 +277,12 @@ def _allow(entries: Sequence[Entry], entry: Entry, made: Content, how: Fork) -> 
 def _together(entries: Sequence[Entry], at: int) -> int:
     """Return the seq of the last entry that must stay together with entry `at`.
 
-    For example, a fork cannot begin between the `begin` entry of a turn and the message that opened the turn.
+    For example, a fork cannot begin between the `begin` entry of a turn and the message that opened the turn, or
+    between what the child run of a step spent and the `end` of the step.
     """
+    if 0 < at < len(entries) and (entries[at - 1].kind, entries[at].kind) == (Kind.Budget, Kind.End):
+        span = entries[at].span
+        return at + (span == entries[at - 1].span and not begins_turn(entries[span - 1]))
     if 0 < at < len(entries) and entries[at - 1].kind == Kind.Check and at in entries[at].causes:
         return at + (entries[at].kind in BROUGHT)
     if 0 < at < len(entries) and begins_turn(entries[at - 1]) and opens(entries, entries[at]):

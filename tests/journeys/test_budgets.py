@@ -417,3 +417,34 @@ async def test_a_hook_makes_a_message_smaller_before_the_budget_is_asked_and_the
         replayed = await replay_run({run: await record.read(run)}, run, agent)
     assert [outcome.reason for outcome in outcomes] == ["answered", reason, "answered"]
     assert replayed.first is None
+
+
+async def test_instructions_that_a_function_makes_are_known_before_the_budget_is_asked() -> None:
+    made = list[str]()
+
+    def instructions(_context: gesta.Context) -> str:
+        made.append("x" * 40_000)
+        return made[-1]
+
+    agent = talker(budget=gesta.Budget(tokens=2_000, when_spent="ask"), turns=0, instructions=instructions)
+    async with gesta.open() as record:
+        outcome = await record.run(agent, "Hi.", session="s")
+        assert ([each.what for each in outcome.waiting], outcome.requests) == (["budget"], 0)
+        await record.answer(outcome.waiting[0], 20_000, by="ann")
+        outcome = await record.resume(outcome.run, agent)
+        runs = {outcome.run: await record.read(outcome.run)}
+    assert (outcome.answer, len(made)) == ("Seen.", 1)
+    assert (await replay_run(runs, outcome.run, agent)).first is None
+
+
+async def test_tools_and_instructions_that_are_new_in_a_turn_are_counted_before_its_first_request() -> None:
+    agent = structs.replace(
+        talker(budget=gesta.Budget(tokens=2_000)), model=gesta.function(lambda *_: gesta.reply("Hm.", usage=USAGE))
+    )
+    described = structs.replace(look, description="Looks. " * 2_000)
+    async with gesta.open() as record:
+        assert (await record.run(agent, "Hi.", session="s")).reason == "answered"
+        for changed in ({"instructions": "x" * 40_000}, {"tools": [described]}):
+            outcome = await record.run(structs.replace(agent, **changed), "Hi.", session="s")
+            assert (outcome.reason, outcome.requests) == ("budget", 0)
+        assert (await record.run(agent, "Hi.", session="s")).reason == "answered"

@@ -88,9 +88,13 @@ def _least(own: float | None, allowed: Any) -> float | None:
 
 def need(agent: Agent, budget: Budget, state: RunState) -> Amount:
     """Return the greatest possible cost of the next request: the cost of its prompt and of the longest reply."""
-    prompt = state.weight.tokens
-    if not state.weight.counted:
-        prompt += header_tokens(agent.offering(state.tool_state).header())
+    prompt, before, header = state.weight.tokens, state.weight.header, state.header
+    if isinstance(agent.instructions, str) or header is None or state.turn is None or not state.turn.headed:
+        header = agent.formats().dress(agent.offering(state.tool_state).header())
+    if before is not None:  # what the provider counted contains it
+        prompt += max(0, header_tokens(header) - header_tokens(before))
+    elif not state.weight.counted:
+        prompt += header_tokens(header)
     bounds = (agent.settings.get(name) for name in MOST_TOKENS)
     reply = next((each for each in bounds if isinstance(each, int)), budget.request_tokens)
     usd = _price(agent, {"prompt_tokens": prompt, "completion_tokens": reply})

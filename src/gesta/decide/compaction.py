@@ -102,6 +102,6 @@ def _tokens(state: RunState, prompt: Prompt, places: Sequence[int]) -> int:
     messages.
     """
     sizes, whole = [len(block) for block in prompt.blocks], state.weight.tokens
-    if state.weight.counted and state.header is not None:
-        whole = max(0, whole - header_tokens(state.header))
+    if state.weight.header is not None:
+        whole = max(0, whole - header_tokens(state.weight.header))
     return whole * sum(sizes[place] for place in places) // max(1, sum(sizes))

@@ -9,6 +9,7 @@ import anyio
 from msgspec.structs import replace
 
 from gesta.agent import Agent, function_name, instructions_text
+from gesta.decide.budget import account
 from gesta.errors import message_of
 from gesta.kinds import Error, FaultContent
 from gesta.perform.call_contents import trace_of
@@ -23,8 +24,9 @@ MADE_NONE = " made no instructions: "
 async def instructed(agent: Agent, live: LiveRun) -> Agent | None:
     """Return a copy of the agent whose instructions are the text that the agent's function returned.
 
-    If the function failed, write a `fault` entry, which ends the turn, and return `None`. The same agent and text
-    always give the same copy, so that its request header is made once.
+    If the function failed, write a `fault` entry, which ends the turn, and return `None`. If the turn keeps an account,
+    write the new request header, and return `None`, too: then the budget is asked before the request. The same agent
+    and text always give the same copy, so that its request header is made once.
     """
     turn, header = live.state.turn, live.state.header
     assert turn is not None
@@ -40,6 +42,10 @@ async def instructed(agent: Agent, live: LiveRun) -> Agent | None:
             return None
     if live.made is None or live.made[0] is not agent or live.made[1] != text:
         live.made = agent, text, replace(agent, instructions=text)
+    made = live.head(live.made[2]).header
+    if not turn.headed and made != header and account(agent.policy.budget, live.state) is not None:
+        live.write(made)  # the budget is asked again, now that the instructions are known
+        return None
     return live.made[2]
 
 

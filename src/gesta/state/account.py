@@ -173,6 +173,8 @@ class Weight(Struct):
     """Number of prompt tokens when they were last counted or estimated."""
     counted: bool = False
     """Whether a provider counted the tokens in `known`. Such a count includes the instructions and tools."""
+    header: RequestHeaderContent | None = None
+    """The instructions and tools that the provider counted."""
     since: list[Content] = field(default_factory=list)
     """Contents added to the prompt since `known` was set. The tokens of these contents are estimated when `tokens` is
     read."""
@@ -185,13 +187,16 @@ class Weight(Struct):
         if kind is not Kind.ToolResult and len(self.since) >= UNWEIGHED:  # a program's turn has no reply
             self._estimate()
 
-    def reply(self, counts: Tokens | None, content: ChatCompletionContent) -> None:
+    def reply(self, counts: Tokens | None, content: ChatCompletionContent, header: RequestHeaderContent | None) -> None:
         """Add a completion.
 
         If the provider counted the tokens of the request and the reply, this count replaces the estimate.
+
+        Args:
+            header: the instructions and tools of the request.
         """
         if counts is not None:
-            self.known, self.counted = counts.input + counts.output, True
+            self.known, self.counted, self.header = counts.input + counts.output, True, header
             self.since.clear()
             return
         self.since.append(content)

@@ -234,7 +234,7 @@ def _fold_completion(state: RunState, entry: Entry, content: ChatCompletionConte
     if state.asked is not None:
         state.asked.open = False
     counts = tokens(content.usage) if content.usage is not None else None
-    state.weight.reply(counts, content)
+    state.weight.reply(counts, content, state.header)
     if state.turn is not None:
         state.turn.replied(entry.seq, content, counts)
 

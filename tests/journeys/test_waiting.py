@@ -1,5 +1,6 @@
 """What waits for a person or a time: it costs nothing while it waits, and goes on in another process."""
 
+import asyncio
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -153,6 +154,38 @@ async def test_a_program_asks_and_sleeps_and_is_taken_up_where_it_was() -> None:
         assert await worker.look(told.append) == 0
         assert len(passes) == 4
         assert sum(entry.kind == "timer" for entry in await record.read(outcome.run)) == 1
+
+
+CLERK = gesta.Agent("clerk", model=gesta.scripted(gesta.call("pay", euros=5), "Paid."), tools=[pay])
+
+
+async def caught(verbs: gesta.Verbs, text: str) -> str:
+    """Go on whatever happens in the step."""
+    try:
+        return (await verbs.call(CLERK, text, "pay")).text
+    except BaseException as failure:  # noqa: BLE001 - what many programs do
+        return f"It failed: {type(failure).__name__}"
+
+
+async def gathered(verbs: gesta.Verbs, text: str) -> str:
+    """Return what each step gave, or why it failed."""
+    done = await asyncio.gather(verbs.call(CLERK, text, "pay"), verbs.ask("why", "Why?"), return_exceptions=True)
+    return ", ".join(str(getattr(each, "text", each)) for each in done)
+
+
+@pytest.mark.parametrize("program", [caught, gathered])
+async def test_a_program_that_catches_what_stops_it_waits_all_the_same(program: Any) -> None:
+    agent = gesta.Agent("desk", program=program)
+    async with gesta.open() as record:
+        outcome = await record.run(agent, "Pay.", session="s")
+        assert outcome.reason == "waiting"
+        for waiting in outcome.waiting:
+            if waiting.what == "approval":
+                await record.approve(waiting, by="ann")
+            else:
+                await record.answer(waiting, "It is due.", by="ann")
+        answer = (await record.resume("s", agent)).answer
+    assert answer == ("Paid." if program is caught else "Paid., It is due.")
 
 
 async def test_a_wait_that_was_once_over_is_not_repeated_if_the_clock_is_set_back() -> None:

@@ -53,7 +53,7 @@ class ProgramTurn:
         self._used: set[str] = set()
         self._broken: set[str] = set()
         """Names of the steps that this pass broke off, for example by a timeout of the program's own."""
-        self._left = False
+        self.left = False
         """Whether the program is being stopped because its turn waits."""
         self._busy = self._resting = 0
         self._tasks: set[int] = set()
@@ -111,7 +111,7 @@ class ProgramTurn:
             end, causes = await work(inner, step)
         except Suspended:
             await self._rest()
-            self._left = True
+            self.left = True
             raise
         except GestaError:  # the turn stays open: let other running steps end and be recorded
             await self._rest()
@@ -177,7 +177,7 @@ class ProgramTurn:
         finally:
             self._busy -= 1
             self._wake()
-        self._left = True
+        self.left = True
         return Suspended()
 
     def wait(self, waits: Sequence[Waiting]) -> Suspended:
@@ -187,8 +187,8 @@ class ProgramTurn:
 
     def use(self, name: str) -> None:
         """Register the name of a step. Raises OtherProgram if the program has used the name since it was started."""
-        if self._left:
-            raise Suspended  # called in a `finally` of the program while it is stopped
+        if self.left:
+            raise Suspended  # called in a `finally` of the program, or after it has caught this exception
         if name in self._used:
             raise OtherProgram(name, "the name was used before in this turn", "another name for each step and note")
         self._used.add(name)

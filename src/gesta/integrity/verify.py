@@ -342,7 +342,7 @@ async def _notes(store: Store, foreign: Foreign, blobs: Counter[str], backwards:
     ((earlier,),) = (await store.sql(EARLIER)).rows
     if earlier:
         notes.append(
-            f"Runs that began before the run that stands before them, as copied and imported runs may: {earlier}."
+            f"Runs that began before the run before them, as copied, imported and concurrent runs may: {earlier}."
         )
     return notes
 

@@ -11,6 +11,7 @@ from tests.ribs.test_viewer_sent import LONG, talk
 from tests.viewing import TOKEN, viewed
 
 import gesta
+from gesta.kinds import AssistantContent, UserContent
 
 sync_api = pytest.importorskip("playwright.sync_api", reason=NEEDED)
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason=NO_CHROMIUM)
@@ -145,3 +146,23 @@ def test_what_comes_is_shown_while_one_looks(seen: tuple[Any, str, Path, str], t
         page.get_by_text("And on.", exact=True).wait_for()
         aside(go_on)
         page.get_by_text("On and on.", exact=True).wait_for()
+
+
+def test_a_run_without_requests_and_turns_says_so_and_names_its_agent_wherever_one_begins_to_read(
+    seen: tuple[Any, str, Path, str], tmp_path: Path
+) -> None:
+    path = tmp_path / "spans.gesta"
+    with gesta.open_sync(path) as record, record.span("importer", session="s") as span:
+        for number in range(200):
+            span.log(UserContent(value=f"Question {number}?", user_id="ann"))
+            span.log(AssistantContent(value=f"Answer {number}."))
+        run = span.run
+    with viewed(path) as address, looking(seen[0].context.browser) as page:
+        page.goto(f"{address}/r/0/run/{run}/sent?token={TOKEN}")
+        page.get_by_role("heading", name="The request that would come next").wait_for()
+        assert page.title().startswith("The request that would come next · importer")
+        assert page.locator(".side-panel").inner_text().endswith("No request is on record.")
+        assert page.locator(".talk > div > p a").count() == 0, "no entry is named that is not on record"
+        page.goto(f"{address}/r/0/run/{run}#361")
+        page.locator("#e361").wait_for()
+        assert page.locator("#e361 .who").inner_text() == "importer"

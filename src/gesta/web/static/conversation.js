@@ -13,8 +13,8 @@ const BATCH = 8, THOUGHT = 90, WIDE = 90;
 /** Draws lines in the order of the run. `why(seq)` is called for the answer that somebody asks about; without it, the
  * conversation stands inside another one, and its entries have no address on this page. */
 export class Conversation {
-  constructor(record, run, turns, end, why) {
-    this.record = record; this.id = run; this.of = turns; this.end = end; this.why = why; this.costs = new Map(); this.below = new Map(); this.placed = new Map();
+  constructor(record, facts, end, why) {
+    this.record = record; this.id = facts.run; this.agent = facts.agent; this.of = facts.turns; this.end = end; this.why = why; this.costs = new Map(); this.below = new Map(); this.placed = new Map();
     this.items = new Map(); this.calls = new Map(); this.turns = new Map(); this.words = new Map(); this.spoken = new Set();
     this.answers = []; this.near = new Near();
   }
@@ -96,7 +96,7 @@ export class Conversation {
 
   /** Draw the conversation of a run that this one started. */
   inside(place, facts) {
-    return drawn(place, this.record, facts, (end, own) => new Conversation(this.record, facts.run, own.turns, end));
+    return drawn(place, this.record, facts, (end, own) => new Conversation(this.record, own, end));
   }
 
   turnOf(line) {
@@ -248,7 +248,7 @@ export function fold(element, open) {
 
 class Turn {
   constructor(facts, line, page) {
-    this.seq = facts.seq || line.seq; this.number = facts.number; this.name = facts.name || (line.kind === "begin" && line.part === "note" ? line.text : line.who) || "assistant"; this.calls = []; this.lastCall = null;
+    this.seq = facts.seq || line.seq; this.number = facts.number; this.name = facts.name || page.agent; this.calls = []; this.lastCall = null;
     this.body = el("div");
     this.head = el("header");
     this.facts(facts);

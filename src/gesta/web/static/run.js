@@ -91,7 +91,7 @@ class Page {
     this.talk.replaceChildren(...(before ? [before] : []), this.end, this.waits);
     this.conversation?.near.leave();
     this.here = this.explained = null;
-    this.conversation = new Conversation(this.record, this.id, this.facts.turns, this.end, (seq) => this.why(seq, true));
+    this.conversation = new Conversation(this.record, this.facts, this.end, (seq) => this.why(seq, true));
     await this.draw(await api.lines(this.record, this.id, this.to, PAGE));
     this.watch.unobserve(this.end);
     this.watch.observe(this.end);

@@ -6,7 +6,7 @@ import { href, query } from "./source.js";
 import { forms } from "./switch.js";
 
 const VIEWS = [["", "What changed"], ["all", "All of it"], ["wire", "As the provider gets it"]];
-
+const NEXT = "The request that would come next";
 
 /** Show a request of a run. `seq` names the request, or an entry after it; 0 stands for the last request. */
 export async function sent(place, record, id, seq, title) {
@@ -68,7 +68,7 @@ class Page {
     this.facts = facts; this.seq = facts.exchange?.seq ?? seq;
     this.parts = new Parts(this.body, this.record, this.run.run, this.seq, this.way, facts);
     this.moves(); this.choose(); this.tell(); this.lists(); this.draw();
-    document.title = `Request ${(facts.place ?? 0) + 1} · ${document.title.split(" · ").slice(-3).join(" · ")}`;
+    document.title = `${facts.place === null ? NEXT : `Request ${facts.place + 1}`} · ${document.title.split(" · ").slice(-3).join(" · ")}`;
   }
 
   async go(seq) {
@@ -93,11 +93,11 @@ class Page {
     const { facts } = this;
     if (!facts) return;
     const { exchange } = facts, place = facts.place, here = this.every.findIndex((each) => each.seq === this.seq);
-    const name = place === null ? "The request that would come next" : `Request ${(place + 1).toLocaleString("en")} of ${this.total.toLocaleString("en")}`;
+    const name = place === null ? NEXT : `Request ${(place + 1).toLocaleString("en")} of ${this.total.toLocaleString("en")}`;
     const reply = !exchange ? "" : exchange.reply ? ["reply in ", this.entry(exchange.reply), exchange.latency_ms >= 1 ? ` after ${took(exchange.latency_ms)}` : ""] : exchange.fault ? `no reply: ${exchange.fault}` : "no reply yet";
     this.head.replaceChildren(el("div", { class: "moves" }, el("h1", {}, name),
       el("span", { class: "turns" }, this.link(this.every[here - 1]?.seq, "‹ earlier", "The request before"), this.link(this.every[here + 1]?.seq, "later ›", "The request after"))),
-    el("p", { class: "quiet small" }, [facts.model ? `to ${facts.model}` : "to a model that is not named", exchange?.number > 1 ? ` · try ${exchange.number}` : "", exchange?.on_record !== false ? [" · ", this.entry(facts.request)] : "", reply ? [" · ", reply] : ""]));
+    el("p", { class: "quiet small" }, [facts.model ? `to ${facts.model}` : "to a model that is not named", exchange?.number > 1 ? ` · try ${exchange.number}` : "", exchange && exchange.on_record !== false ? [" · ", this.entry(facts.request)] : "", reply ? [" · ", reply] : ""]));
   }
 
   entry(seq) { return el("a", { href: `/r/${this.record}/run/${encodeURIComponent(this.run.run)}#${seq}` }, `entry ${seq}`); }
@@ -171,7 +171,7 @@ class Page {
         el("span", { class: "code" }, String(place + 1)), el("span", {}, each.on_record === false ? "not on record" : each.compacted ? "after a compaction" : each.repeats || !place ? `+ ${count(each.added ?? 0, "message")}` : "made anew"), el("span", { class: "quiet" }, words),
         tokens ? el("svg:svg", { viewBox: "0 0 100 4", preserveAspectRatio: "none", "aria-hidden": "true" }, el("svg:rect", { class: "whole", width: 100 * tokens.input / most, height: 4 }), el("svg:rect", { class: "part", width: 100 * (tokens.cache_read ?? 0) / most, height: 4 })) : ""))];
     });
-    this.beside.replaceChildren(el("ol", {}, rows));
+    this.beside.replaceChildren(rows.length ? el("ol", {}, rows) : el("p", { class: "quiet small" }, "No request is on record."));
     const here = this.beside.querySelector("[aria-current]"), panel = this.beside.parentElement;
     if (here && panel.scrollHeight > panel.clientHeight) panel.scrollTop = here.offsetTop - panel.clientHeight / 2;
   }

@@ -271,6 +271,8 @@ def test_sql_answers_in_three_forms(gesta: Gesta):
     assert rows == [["kind", "n", "none"], ["tool-call", "1", ""], ["tool-result", "1", ""]]
     first = gesta("sql", query, "--json").stdout.splitlines()[0]
     assert json.loads(first) == {"kind": "tool-call", "n": 1, "none": None}
+    endless = gesta("sql", "SELECT 9e999 AS most, 0.5 AS half", "--json").stdout
+    assert endless == '{"most": "Infinity", "half": 0.5}\n', "JSON has no such number"
     assert re.fullmatch(r"[0-9a-f]{64}", gesta("sql", "SELECT digest FROM entries LIMIT 1").stdout.splitlines()[1])
 
 

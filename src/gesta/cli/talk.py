@@ -78,13 +78,17 @@ def _escaped(found: re.Match[str]) -> str:
 
 
 def json_line(value: Any) -> str:
-    """Return a value as one line of JSON. Escapes replace all characters that control a terminal."""
+    """Return a value as one line of JSON. Escapes replace all characters that control a terminal.
+
+    Numbers that JSON does not have are texts, as `"Infinity"`.
+    """
     try:
-        text = json.dumps(value, ensure_ascii=False, default=str)
-    except ValueError:  # an integer that Python refuses to write in decimal
+        text = json.dumps(value, ensure_ascii=False, default=str, allow_nan=False)
+    except ValueError:  # also for an integer that Python refuses to write in decimal
         from gesta.prompt import numbers_in_hex, observation_text
 
-        text = json.dumps(numbers_in_hex(value), ensure_ascii=False, default=observation_text)
+        text = json.dumps(numbers_in_hex(value), default=observation_text)
+        text = json.dumps(json.loads(text, parse_constant=str), ensure_ascii=False)
     return json_harmless(text)
 
 

@@ -59,6 +59,7 @@ def test_every_verb_has_help_with_one_example(gesta: Gesta, verb: str):
     assert "--json" in said
     assert "--debug" in said
     assert len(re.findall(r"^  Example:\n    gesta .+$", said, re.MULTILINE)) == 1
+    assert re.findall(r"<(?:str|int|float)\b.*?>", said) == [], "what to write is named, and not a type of Python"
 
 
 BEFORE = {

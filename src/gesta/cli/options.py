@@ -235,9 +235,13 @@ class SqlOptions(OnRecord):
 
     query: Annotated[str, typer.Argument(metavar="QUERY", help="One SELECT.", show_default=False)]
     csv: Annotated[bool, typer.Option("--csv", help="Write comma-separated values.")] = False
-    seconds: Annotated[float, typer.Option("--seconds", min=0, help="Time limit of the query; 0 for none.")] = 60.0
-    rows: Annotated[int, typer.Option("--rows", min=0, help="Limit of rows; 0 for none.")] = 1_000_000
-    size: Annotated[int, typer.Option("--size", min=0, help="Limit of bytes of the result; 0 for none.")] = 256 * 2**20
+    seconds: Annotated[
+        float, typer.Option("--seconds", metavar="SECONDS", min=0, help="Time limit of the query; 0 for none.")
+    ] = 60.0
+    rows: Annotated[int, typer.Option("--rows", metavar="N", min=0, help="Limit of rows; 0 for none.")] = 1_000_000
+    size: Annotated[
+        int, typer.Option("--size", metavar="BYTES", min=0, help="Limit of bytes of the result; 0 for none.")
+    ] = 256 * 2**20
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -89,9 +89,9 @@ class StatsOptions(OnRecord):
     """Command-line options of `gesta stats`."""
 
     by: Annotated[Literal["day", "agent", "model", "tool"], typer.Option("--by", help="What each row counts.")] = "day"
-    session: Annotated[str | None, typer.Option("--session", "-s", help="Only this session.", show_default=False)] = (
-        None
-    )
+    session: Annotated[
+        str | None, typer.Option("--session", "-s", metavar="NAME", help="Only this session.", show_default=False)
+    ] = None
     since: Since = None
     until: Until = None
 

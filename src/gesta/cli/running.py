@@ -48,14 +48,16 @@ class RunOptions(WithModel):
         str | None, typer.Argument(metavar="TASK", help="The task; `-` reads standard input.", show_default=False)
     ] = None
     session: Annotated[
-        str | None, typer.Option("--session", "-s", help="Continue this conversation.", show_default=False)
+        str | None,
+        typer.Option("--session", "-s", metavar="NAME", help="Continue this conversation.", show_default=False),
     ] = None
     key: Annotated[
-        str | None, typer.Option("--key", help="A second message with this key is ignored.", show_default=False)
+        str | None,
+        typer.Option("--key", metavar="KEY", help="A second message with this key is ignored.", show_default=False),
     ] = None
-    user: Annotated[str | None, typer.Option("--user", help="The person who sends the task.", show_default=False)] = (
-        None
-    )
+    user: Annotated[
+        str | None, typer.Option("--user", metavar="NAME", help="The person who sends the task.", show_default=False)
+    ] = None
     mcp: Servers = None
     file: Annotated[
         list[str] | None,

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 VARIABLE = "GESTA_TOKEN"
 """The environment variable with the bearer token of clients, unless `--token` names another variable."""
 
-Host = Annotated[str, typer.Option("--host", help="Address that it listens on.")]
-Port = Annotated[int, typer.Option("--port", min=0, max=65535, help="0 for any that is free.")]
+Host = Annotated[str, typer.Option("--host", metavar="ADDRESS", help="Address that it listens on.")]
+Port = Annotated[int, typer.Option("--port", metavar="N", min=0, max=65535, help="0 for any that is free.")]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,9 +80,13 @@ class ServeCommandOptions(OnRecord):
             show_default=False,
         ),
     ] = None
-    body_bytes: Annotated[int, typer.Option("--body-bytes", min=1, help="Bytes of one request.")] = 8 * 2**20
-    turns: Annotated[int, typer.Option("--turns", min=1, help="Turns that are taken at once.")] = 64
-    followers: Annotated[int, typer.Option("--followers", min=1, help="Streams that are open at once.")] = 1000
+    body_bytes: Annotated[int, typer.Option("--body-bytes", metavar="N", min=1, help="Bytes of one request.")] = (
+        8 * 2**20
+    )
+    turns: Annotated[int, typer.Option("--turns", metavar="N", min=1, help="Turns that are taken at once.")] = 64
+    followers: Annotated[
+        int, typer.Option("--followers", metavar="N", min=1, help="Streams that are open at once.")
+    ] = 1000
     model: DefaultModel = None
     no_work: Annotated[
         bool, typer.Option("--no-work", help="Do not go on with turns that were left open or answered.")

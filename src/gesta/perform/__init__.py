@@ -12,6 +12,7 @@ ORDER = (
     "call_contents",
     "late",
     "child",
+    "context",
     "checks",
     "doubts",
     "compaction",

@@ -49,8 +49,8 @@ from gesta.perform.child import (
     end_deep,
     hand_over,
     refuse_deep,
-    turn_context,
 )
+from gesta.perform.context import turn_context
 from gesta.perform.execution import LiveRun
 from gesta.perform.threads import strayed
 from gesta.state.account import text_tokens, weigh

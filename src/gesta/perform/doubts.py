@@ -21,7 +21,8 @@ from gesta.function_tool.tool import Tool
 from gesta.kinds import AttemptContent, Error, FaultContent, ResolutionContent, ToolCallContent, ToolResultContent
 from gesta.log.journal import read
 from gesta.perform.call_contents import plain, stated, words_of
-from gesta.perform.child import Trial, attempt_name, call_key, child_name, context_of
+from gesta.perform.child import Trial, attempt_name, call_key, child_name
+from gesta.perform.context import context_of
 from gesta.perform.execution import GONE_OPTION, LiveRun
 from gesta.perform.stop import TurnLeft
 from gesta.perform.threads import ThreadCall, caught, mark_of, works

@@ -13,7 +13,7 @@ from gesta.decide.budget import account
 from gesta.errors import message_of
 from gesta.kinds import Error, FaultContent
 from gesta.perform.call_contents import trace_of
-from gesta.perform.child import turn_context
+from gesta.perform.context import turn_context
 from gesta.perform.execution import LiveRun
 from gesta.perform.threads import strayed
 from gesta.state.calls import UNMADE

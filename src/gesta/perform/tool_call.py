@@ -24,7 +24,8 @@ from gesta.function_tool.doubt import in_doubt
 from gesta.function_tool.tool import Tool
 from gesta.kinds import AttemptContent, Content, Error, FaultContent
 from gesta.perform.call_contents import result_of, words_of
-from gesta.perform.child import Trial, attempt_name, child_name, context_of, idempotency_key
+from gesta.perform.child import Trial, attempt_name, child_name, idempotency_key
+from gesta.perform.context import context_of
 from gesta.perform.doubts import settle
 from gesta.perform.execution import LiveRun
 from gesta.perform.late import late

@@ -79,7 +79,7 @@ def sniff(path: Path) -> bool:
     if not path.exists():
         return False
     if not path.is_file():
-        raise BrokenRecord(str(path), "it is a folder" if path.is_dir() else "it is no file")
+        raise BrokenRecord(str(path), "it is a folder" if path.is_dir() else "it is not a file")
     logged = busy(path)  # before the header is read: SQLite marks the header before it makes a log
     try:
         file = apsw.VFSFile("", str(path), [apsw.SQLITE_OPEN_MAIN_DB | apsw.SQLITE_OPEN_READONLY, 0])

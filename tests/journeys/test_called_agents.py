@@ -11,8 +11,6 @@ from msgspec.structs import replace
 import gesta
 from gesta.address import bind
 from gesta.compare.replaying import replay_run
-from gesta.errors import AgentError
-from gesta.hooks import Hooks
 from gesta.kinds import ToolResultContent
 from gesta.perform import child
 from gesta.record.record import Record
@@ -131,6 +129,41 @@ async def test_a_tool_that_asks_something_else_in_its_next_attempt_begins_no_oth
     assert (outcome.reason, desk.paid) == ("answered", [])
     assert f"an attempt before this one asked the agent '{agent}' '{text or 'order 7'}'" in result
     assert f"expected the same, got the agent '{other}' and '{changed or 'order 7'}'" in result
+
+
+@pytest.mark.parametrize("again", ["in one attempt", "in the next attempt"])
+async def test_a_tool_that_gives_a_name_to_two_messages_is_told_so_and_waits_for_nothing(again: str) -> None:
+    paid, tries = list[str](), list[str]()
+
+    @gesta.tool(effect="once", approval=again == "in the next attempt")
+    def pay() -> str:
+        """Pay."""
+        paid.append("pay")
+        return "paid"
+
+    payer = gesta.Agent("payer", model=gesta.scripted(gesta.call("pay"), "done"), tools=[pay])
+
+    @gesta.tool(effect="once")
+    async def desk(context: gesta.Context) -> str:
+        """Have it paid."""
+        tries.append("again" if tries else "first")
+        for text in ("first", "again") if again == "in one attempt" else (tries[-1],):
+            await context.call_as("payment", payer, text)
+        return "all paid"
+
+    agent = gesta.Agent("a", model=gesta.scripted(gesta.call("desk"), "ok"), tools=[desk])
+    async with gesta.open() as record:
+        outcome = await record.run(agent, "go", session="s")
+        for waiting in outcome.waiting:
+            await record.approve(waiting, by="ann")
+            outcome = await record.resume("s", agent)
+        (entry,) = [each for each in await record.read(outcome.run) if each.kind == "tool-result"]
+        entries = {row.run: await record.read(row.run) for row in await record.store.runs()}
+    assert outcome.answer == "ok"
+    assert (await replay_run(entries, outcome.run, agent)).divergence is None
+    assert isinstance(entry.content, ToolResultContent)
+    assert "it was asked 'first' before; expected the same, got 'again'" in entry.content.tool_result
+    assert paid == (["pay"] if again == "in one attempt" else [])
 
 
 async def test_a_call_beside_others_is_refused_once_no_other_task_takes_the_run_that_began(

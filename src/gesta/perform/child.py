@@ -243,6 +243,7 @@ async def hand_over(live: LiveRun, agent: Agent, task: ChildTask) -> Outcome:
     Raises:
         ChildWaits: the child run cannot continue now, or waits for somebody. In a copy of a record that no person
             adopted, the agent may have effects, and the original record may call it too; then no run is named.
+        OtherProgram: the child run was begun with another message.
     """
     if live.state.copied and not agent_only_reads(agent):
         raise ChildWaits("", "this record is a copy, and the record that it was copied from may call that agent too")
@@ -266,6 +267,8 @@ async def hand_over(live: LiveRun, agent: Agent, task: ChildTask) -> Outcome:
     try:
         ended = await live.host.child(agent, handed, live)
     except (RecordError, RunError) as failure:  # the child's turn is still open, so the model gets no result yet
+        if isinstance(failure, OtherProgram) and failure.name == task.child:  # its run is another task's, for ever
+            raise
         failed = failure
     except BaseException:
         task.beside.broken = True

@@ -19,7 +19,7 @@ from gesta.compare.replaying import replay_run
 from gesta.entry import Entry
 from gesta.errors import AgentError
 from gesta.hooks import Add, AskAgain, Asking, AskPerson, Calling, Change, Hooks, Refuse
-from gesta.kinds import CheckContent, RequestContent, SystemContent, ToolResultContent
+from gesta.kinds import CheckContent, CompactionContent, RequestContent, SystemContent, ToolResultContent
 from gesta.perform.child import TooDeep
 from gesta.prompt import rebuild
 from gesta.record.record import Record
@@ -632,3 +632,17 @@ async def test_an_agent_that_its_own_hook_calls_is_called_no_deeper_than_the_pol
     assert (outcome.reason, outcome.error and outcome.error.type, len(runs)) == ("limit", "depth", 3)
     assert [(await replay_run(runs, run, made)).first for run in runs] == [None] * 3
     assert await record.verify() == []
+
+
+async def test_of_a_refused_answer_that_a_tool_gave_the_words_beside_its_call_still_count_for_the_prompt() -> None:
+    @gesta.tool(effect="pure", ends_turn=True)
+    def give() -> str:
+        return "It is paid."
+
+    said = gesta.reply("x" * 40_000, calls=[gesta.call("give")])
+    record = record_of()
+    outcome = await record.run(agent(Hooks(answer=lambda *_: Refuse("No.")), said, tools=(give,)), "Hello")
+    (hidden,) = [each.content for each in await record.read(outcome.run) if isinstance(each.content, CompactionContent)]
+    assert hidden.tokens is not None
+    assert hidden.tokens < 10
+    assert (await record.state(outcome.run)).weight.tokens > 10_000

@@ -53,6 +53,7 @@ from gesta.perform.child import (
 from gesta.perform.context import turn_context
 from gesta.perform.execution import LiveRun
 from gesta.perform.threads import strayed
+from gesta.prompt import observation_text
 from gesta.state.account import text_tokens, weigh
 from gesta.state.calls import HOOK, WAITS, OpenCall
 
@@ -136,7 +137,7 @@ def _size(live: LiveRun, point: Point) -> int:
     assert turn is not None
     if point == "message":
         return weigh(asked.content) if asked is not None else 0
-    return text_tokens(turn.text)
+    return text_tokens(turn.text if turn.ended_by is None else observation_text(turn.value))
 
 
 async def _check_call(agent: Agent, call: OpenCall, live: LiveRun) -> bool:

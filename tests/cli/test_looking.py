@@ -261,6 +261,9 @@ def test_no_record_says_how_to_get_one(gesta: Gesta):
             f"error: No record at '{name}'. Name one with --record FILE, or run `gesta demo` to make one.\n"
         )
         assert not Path(name).exists()
+    done = gesta("push", "no.gesta", "copy.gesta")
+    todo = "Name one that is there, and where to copy it: gesta push FROM TO.\n"
+    assert (done.exit_code, done.stderr) == (2, f"error: No record at 'no.gesta'. {todo}"), "it has no --record"
 
 
 def test_sql_answers_in_three_forms(gesta: Gesta):

@@ -30,7 +30,7 @@ from gesta.cli.talk import (
     short,
     terminal,
 )
-from gesta.errors import GestaError, NoRecord, nearest
+from gesta.errors import GestaError, nearest
 from gesta.integrity.tombstones import pruning_notes
 from gesta.integrity.verify import RUNS, UNREADABLE, Head, Report, head_of
 from gesta.record.record import Record
@@ -329,7 +329,9 @@ def push(options: PushOptions) -> int:
     from gesta.bridges.pushing import push as copy
 
     if not remote(options.source) and not Path(options.source).is_file():
-        raise NoRecord(options.source)
+        raise Stop(
+            f"No record at {options.source!r}. Name one that is there, and where to copy it: gesta push FROM TO."
+        )
     for address in (options.source, options.target):
         if address == ":memory:":
             raise Stop("A record that ends with the command helps nobody. Name a file or a PostgreSQL address.")

@@ -11,6 +11,8 @@ from msgspec.structs import replace
 import gesta
 from gesta.address import bind
 from gesta.compare.replaying import replay_run
+from gesta.errors import AgentError
+from gesta.hooks import Hooks
 from gesta.kinds import ToolResultContent
 from gesta.perform import child
 from gesta.record.record import Record

@@ -19,6 +19,7 @@ ORDER = (
     "sqlite_open",
     "sqlite_repair",
     "sqlite_guard",
+    "sqlite_sight",
     "sqlite_backup",
     "sqlite_saving",
     "sqlite_works",

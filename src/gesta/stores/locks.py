@@ -145,15 +145,23 @@ class Presence:
         Args:
             process: the name, in the form of `Presence.process`.
         """
-        if process == self.process:
-            return False
-        name, _, where = process.partition(".")
-        if where != place(self.descriptor) or len(name) != 16:
-            return None
-        try:
-            return free(self.descriptor, byte_of(process))
-        except (OSError, ValueError):
-            return None
+        return False if process == self.process else ended(self.descriptor, process)
+
+
+def ended(descriptor: int, process: str) -> bool | None:
+    """Return whether another process has ended; `None` if that process locked a byte of another file.
+
+    Args:
+        descriptor: of the file, open for reading at least.
+        process: the name, in the form of `Presence.process`.
+    """
+    name, _, where = process.partition(".")
+    if where != place(descriptor) or len(name) != 16:
+        return None
+    try:
+        return free(descriptor, byte_of(process))
+    except (OSError, ValueError):
+        return None
 
 
 def place(descriptor: int) -> str:

@@ -27,7 +27,7 @@ from gesta.log.journal import Clock, utc_now
 from gesta.store import Batch, BlobRow, Foreign, Info, Lease, Letter, QueryBounds, RunRow, Table, TransactionalEffect
 from gesta.stores.common import News, checked, follow, new_id
 from gesta.stores.sharing import Adopt, Declare, Mirror, Sharing, Take, Work
-from gesta.stores.sqlite_guard import Guard, held
+from gesta.stores.sqlite_guard import Guard
 from gesta.stores.sqlite_open import (
     connect_writing,
     disconnect,
@@ -42,6 +42,7 @@ from gesta.stores.sqlite_open import (
 )
 from gesta.stores.sqlite_reader import Reader
 from gesta.stores.sqlite_saving import refuse_lost, refuse_missing, refuse_saved
+from gesta.stores.sqlite_sight import gone, leave
 from gesta.stores.sqlite_writer import Terms, Writer
 
 Durability = Literal["synced", "normal"]
@@ -222,8 +223,7 @@ class InlineSqliteStore:
         """Return whether a process has ended; `None` if that is not known. See `Store.gone`. Cost: 30 us."""
         if self.reader.declared(process):
             return True
-        hold = held(self.path)
-        return hold.presence.gone(process) if hold is not None else None
+        return gone(self.path, process)
 
     async def declare_gone(self, process: str, by: str) -> None:
         """Store a person's statement that a process has ended; see `Store.declare_gone`."""
@@ -289,6 +289,7 @@ class InlineSqliteStore:
         self.reader.close()  # first, so that the writer is the last and leaves one file
         if self._writer is not None:
             self._writer.close()
+        leave()
 
 
 class SqliteStore(InlineSqliteStore):

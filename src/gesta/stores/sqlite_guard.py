@@ -373,16 +373,16 @@ def refuse_first(path: Path) -> None:
     """
     if opened_here(path):
         return  # this process has it open through apsw, and has refused a second copy since
-    if _open_elsewhere(path):
+    if opened_elsewhere(path):
         gc.collect()  # an unused connection may still be open until it is collected
-    if _open_elsewhere(path):
+    if opened_elsewhere(path):
         raise RecordError(
             f"{str(path)!r} is open in this process by another copy of SQLite, such as that of the module sqlite3. "
             "Close that connection first (`with` does not): two in one process destroy each other's locks."
         )
 
 
-def _open_elsewhere(path: Path) -> bool:
+def opened_elsewhere(path: Path) -> bool:
     """Return whether another copy of SQLite in this process has a file open."""
     ours = {one for hold in _HOLDS.values() for one in (hold.descriptor, hold.presence.descriptor)}
     file, index, listed = str(path), f"{path}-shm", "/proc/self/fd"

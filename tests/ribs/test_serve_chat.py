@@ -16,8 +16,10 @@ from tests.serving import post, served
 
 import gesta
 from gesta.address import Record, bind
+from gesta.decide.waiting import Waiting
 from gesta.serve import Access, app
 from gesta.serve.app import assembled
+from gesta.serve.chat import said_of
 from gesta.store import Letter
 from gesta.stores.memory import MemoryStore
 from gesta.worker import Worker
@@ -189,6 +191,12 @@ def test_a_turn_that_waits_says_so_and_the_next_message_waits_behind_it(
     assert "Your message waits behind" in behind.choices[0].message.content
     assert behind.session == waits.session
     assert post(place[0], f"/runs/{waits.run}/approve", {"by": "ann"}).status_code == 202
+
+
+@pytest.mark.parametrize("what", ["deaths", "resume", "running", "copy"])
+def test_what_a_person_who_chats_cannot_end_is_said_in_words(what: Any) -> None:
+    outcome = gesta.Outcome(run="r", session="s", turn=1, reason="waiting", waiting=(Waiting(what),))
+    assert said_of(outcome) not in ("", f"⏳ This waits for: {what}.")
 
 
 def test_a_request_that_is_sent_again_is_answered_once(client: openai.OpenAI, place: tuple[str, Path]) -> None:

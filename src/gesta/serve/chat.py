@@ -32,6 +32,13 @@ from gesta.serve.sse import EventStream, encoded, line
 
 FINISH = {"answered": "stop", "limit": "length", "budget": "length", "cancelled": "stop"}
 """Finish reason that the client reads, by the reason of the turn's end. For all other reasons it is `stop`."""
+WAITS_FOR = {
+    "deaths": "whoever runs this server, because too many processes ended in it",
+    "copy": "whoever runs this server, because its record is a copy",
+    "resume": "the server to go on with it",
+    "running": "work that may still be going on",
+}
+"""Words for waits that the person who chats cannot end, by `Waiting.what`."""
 DONE = b"data: [DONE]\n\n"
 """Last line of a stream."""
 ID = "call_"
@@ -299,7 +306,7 @@ def said_of(outcome: Outcome) -> str:
     if outcome.answer is not None:
         return outcome.answer
     if outcome.reason == "waiting":
-        what = ", ".join(each.text for each in outcome.waiting)
+        what = ", ".join(WAITS_FOR.get(each.what, each.text) for each in outcome.waiting)
         behind = "Your message waits behind a turn that waits for" if outcome.queued else "This waits for"
         return f"{WAITS}{behind}: {what}."
     why = f": {outcome.error.message}" if outcome.error is not None else "."

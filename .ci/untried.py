@@ -87,10 +87,10 @@ def calls() -> dict[str, tuple[set[str], int]]:
         for node in nodes:
             match node:
                 case ast.Call(func=ast.Name(id=name) | ast.Attribute(attr=name)):
-                    keywords, most = found.get(name, (set(), 0))
-                    keywords |= {each.arg for each in node.keywords if each.arg}
                     if name == "partial" and isinstance(node.args[0], ast.Attribute | ast.Name):
                         name = ast.unparse(node.args[0]).rpartition(".")[2]
+                    keywords, most = found.get(name, (set(), 0))
+                    keywords |= {each.arg for each in node.keywords if each.arg}
                     found[name] = keywords, max(most, len(node.args))
     return found
 

@@ -53,7 +53,7 @@ async def test_requests_faults_tokens_and_calls_are_counted(tmp_path: Path):
     assert found["clerk"].requests == 3
 
 
-async def test_the_agents_that_one_tool_or_hook_calls_are_counted_together(tmp_path: Path):
+async def test_an_agent_is_counted_under_its_name_whoever_calls_it(tmp_path: Path):
     below = gesta.Agent("below", gesta.scripted("Fine."))
 
     async def judge(_about: Any, context: gesta.Context) -> None:
@@ -66,12 +66,19 @@ async def test_the_agents_that_one_tool_or_hook_calls_are_counted_together(tmp_p
             await context.call_as(part, below, f"Well, {part}?")
         return "asked"
 
+    async def steps(verbs: gesta.Verbs, _text: str) -> str:
+        return " ".join([(await verbs.call(below, "Well?", f"look {number}")).text for number in range(2)])
+
     hooks = Hooks(request=judge)
     desk = gesta.Agent("desk", gesta.scripted(gesta.call("ask"), "Done."), tools=[ask], hooks=hooks)
     async with gesta.open(str(tmp_path / "r.gesta")) as record:
         await record.run(desk, "Go.")
         found = await stats(record.store, "agent")
-    assert {name: each.requests for name, each in found.items()} == {"ask": 3, "desk": 2, "request check": 2}
+        program = gesta.Agent("program", program=steps)
+        await record.run(program, "Go.")
+        again = await stats(record.store, "agent")
+    assert {name: each.requests for name, each in found.items()} == {"below": 5, "desk": 2}
+    assert {name: each.requests for name, each in again.items()} == {"below": 7, "desk": 2}
 
 
 async def test_tools_have_rows_of_their_own_with_the_time_that_they_took(tmp_path: Path):

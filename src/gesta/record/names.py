@@ -1,4 +1,4 @@
-"""Finds the run that a person's name for it means: its id, or its session.
+"""Finds the run that a person's name for it means: its id, or its session. Also names the agent of each run.
 
 A record is the store of all runs; a session is the runs of one conversation. An entry is one recorded fact of a run.
 A root run is a run that no other run started. A session can have any name, also the id of a run of another session.
@@ -8,6 +8,9 @@ Such a name means two runs, and a person's word about one of them must not reach
 import re
 from contextlib import suppress
 
+import msgspec
+from msgspec import Struct
+
 from gesta.codec.rows import decode_content
 from gesta.content import Opened
 from gesta.errors import BrokenRecord, SeveralRuns
@@ -16,6 +19,22 @@ from gesta.store import RunRow, Store
 
 RUN_ID = re.compile("[0-9a-f]{16}")
 """Pattern of a complete run id."""
+FIRST = "SELECT run, content FROM entries WHERE kind = 'begin' AND seq = 1"
+
+
+class NamedAgent(Struct):
+    """The agent in the content of a `begin` entry. Only its name is read."""
+
+    name: str = ""
+
+
+class FirstBegin(Struct):
+    """The content of the first entry of a run. Only its agent is read."""
+
+    agent: NamedAgent | None = None
+
+
+_begin_decoder = msgspec.json.Decoder(FirstBegin)
 
 
 async def run_of_id(store: Store, run: str) -> RunRow | None:
@@ -27,6 +46,20 @@ async def run_of_id(store: Store, run: str) -> RunRow | None:
             if isinstance(begin, BeginContent) and isinstance(begin.opened, Opened):
                 return next((row for row in await store.runs(begin.opened.session) if row.run == run), None)
     return None
+
+
+async def agents_of(store: Store, session: str | None = None) -> dict[str, str]:
+    """Return the name of the agent of each run of a session, or of all runs, by the id of the run.
+
+    A run whose first entry names no agent, as a fork or an import, has its own name.
+    """
+    agents = {row.run: row.name for row in await store.runs(session)}
+    for run, content in (await store.sql(FIRST)).rows:
+        with suppress(msgspec.MsgspecError, RecursionError):
+            agent = _begin_decoder.decode(str(content)).agent
+            if agent is not None and agent.name and str(run) in agents:
+                agents[str(run)] = agent.name
+    return agents
 
 
 async def exact_run(store: Store, name: str) -> RunRow | None:

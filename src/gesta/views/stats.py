@@ -6,7 +6,6 @@ of their own and are never added as 0. For a fork (a run that shares the first e
 its own work is counted: no shared or copied entries, and no calls that got their result from the base.
 """
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from math import ceil
@@ -20,10 +19,9 @@ from gesta.entry import VERSION, utc_text, utc_time
 from gesta.kinds import Forked
 from gesta.log.shared import base_in
 from gesta.model.usage import tokens
+from gesta.record.names import agents_of
 from gesta.store import Store
 
-CALLED = re.compile(r"((?<= check) \d+)?#\d+(\..*)?$", re.DOTALL)
-"""Matches the end of a child run's name, after the tool or hook that started it: the seq of the call and a part."""
 By = Literal["day", "agent", "model", "tool"]
 KINDS = ("request-header", "request", "chat-completion", "fault", "budget", "tool-call", "attempt", "tool-result")
 FAILED = frozenset({"error", "denied", "interrupted", "unknown"})
@@ -389,7 +387,7 @@ async def stats(
     since, until = _row_time(since), _row_time(until)
     begins = [(str(run), base_in(str(content))) for run, content in (await store.sql(BASES)).rows]
     bases = {run: base for run, base in begins if base is not None}
-    agents = {row.run: CALLED.sub("", row.name) for row in await store.runs(session)}
+    agents = await agents_of(store, session)
     found = Stats(by, agents, since, until, bases)
     pos = 0
     while rows := (await store.sql(ROWS, (pos, PAGE))).rows:

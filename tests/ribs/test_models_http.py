@@ -283,6 +283,9 @@ async def test_the_message_of_an_error_is_shown(body, message):
         (["retry-after: -3"], None),
         (["retry-after: nan"], None),
         (["retry-after: inf"], None),
+        (["retry-after: Wed, 99999999999999999999 Oct 2026 07:28:10 GMT"], None),
+        (["retry-after: Wed, 21 Oct 2026 07:28:10 +99999999999999999999"], None),
+        (["retry-after: Wed, 21 Oct 2026 07:28:10 GMT", "date: Wed, 21 Oct 99999999999999999999 07:28:00 GMT"], 70.0),
         ([], None),
     ],
 )

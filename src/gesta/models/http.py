@@ -395,6 +395,6 @@ def _asked_wait_s(headers: Mapping[str, str], clock: Callable[[], datetime]) -> 
 def _date(text: str | None) -> datetime | None:
     try:
         found = parsedate_to_datetime(text or "")
-    except ValueError:
+    except (ValueError, OverflowError):  # the second for a number that no date can hold
         return None
     return found if found.tzinfo is not None else found.replace(tzinfo=UTC)

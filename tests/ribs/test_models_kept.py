@@ -80,6 +80,34 @@ def test_whole_and_in_pieces_the_same_is_kept(row: tuple[bytes, bytes, Any]) -> 
     assert read(at_once).native == read(pieces).native == native
 
 
+BEGUN = {"id": "c1", "function": {"name": "look", "arguments": '{"at"'}}
+REST = {"arguments": ":1}"}
+OTHER = {"index": 0, "id": "", "function": {"name": "hear", "arguments": "{}"}}
+
+
+@pytest.mark.parametrize(
+    ("pieces", "calls"),
+    [
+        ([BEGUN, {"function": REST}], 1),
+        ([BEGUN, {"id": "c1", "function": REST}], 1),
+        ([{"index": 0, **BEGUN}, {"index": 0, "id": "another", "function": REST}], 1),
+        ([{"index": 0, **BEGUN}, {"index": 0, "function": REST}, OTHER], 2),
+    ],
+    ids=["no index", "an id on each piece", "another id on each piece", "one index for all"],
+)
+def test_what_is_kept_goes_back_however_a_server_numbers_the_pieces_of_its_calls(pieces: list[Any], calls: int) -> None:
+    reply = read(streamed({"reasoning_content": "I think."}, *({"tool_calls": [piece]} for piece in pieces)))
+    dialect = ChatDialect("m", keeps=NAMES)
+    message = Message(
+        role="assistant",
+        calls=tuple(Call(f"c{number}", call.name, json.loads(call.args)) for number, call in enumerate(reply.calls)),
+        native=Native(f"{dialect.encoder} m", reply.native),
+    )
+    block = json.loads(dialect.encode(message))
+    assert len(block["tool_calls"]) == calls
+    assert block["reasoning_content"] == "I think."
+
+
 def test_it_goes_back_to_the_same_model_and_to_no_other() -> None:
     dialect = ChatDialect("m", keeps=NAMES)
     native = {"message": {"reasoning_content": "I think."}, "calls": [{"extra_content": {"google": {}}}]}
@@ -265,10 +293,7 @@ def test_long_reasoning_costs_what_its_pieces_cost(whole: bool) -> None:
         kept = Kept(NAMES)
         for _ in range(count):
             kept.take(piece)
-        kept.take({"tool_calls": [{"index": 0, "id": "c1"}]})
-        found = kept.native()
-        assert found is not None
-        message = found["message"]
+        message = kept.members()
         text = message["reasoning_details"][0]["text"] if whole else message["reasoning_content"]
         assert len(text) == 100 * count
 

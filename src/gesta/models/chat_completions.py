@@ -15,7 +15,6 @@ from base64 import b64encode
 from typing import Any, ClassVar
 
 from msgspec import Struct
-from msgspec.structs import replace
 
 from gesta.kinds import Part, RequestHeaderContent
 from gesta.message import Message
@@ -24,7 +23,7 @@ from gesta.models.faults import bad_reply, excerpt, provider_fault
 from gesta.models.gathered import Gathered
 from gesta.models.incoming import Incoming
 from gesta.models.jsontext import ENCODER, compact
-from gesta.models.kept import Kept, put_back
+from gesta.models.kept import put_back
 from gesta.models.parts import data_url, note
 from gesta.models.settings import refuse_own
 
@@ -166,9 +165,8 @@ class ChatParser(Incoming):
     def __init__(self, *, keep: bool = True, keeps: tuple[str, ...] = ()) -> None:
         super().__init__()
         self._keep = keep
-        self._kept = Kept(keeps)
         self._chosen = False
-        self._gathered = Gathered()
+        self._gathered = Gathered(keeps)
         self._model: str | None = None
         self._usage: dict[str, Any] | None = None
 
@@ -207,9 +205,7 @@ class ChatParser(Incoming):
 
     def reply(self) -> Reply:
         """Return the reply as far as it has been read."""
-        made = self._gathered.reply(model=self._model, usage=self._usage, keep=self._keep)
-        native = self._kept.native()
-        return made if native is None else replace(made, native=native)
+        return self._gathered.reply(model=self._model, usage=self._usage, keep=self._keep)
 
     def _chunk(self, chunk: Any, *, failed: bool) -> list[Delta]:
         if not isinstance(chunk, dict):
@@ -233,10 +229,8 @@ class ChatParser(Incoming):
     def _choice(self, choice: dict[str, Any]) -> list[Delta]:
         deltas: list[Delta] = []
         if isinstance(delta := choice.get("delta"), dict):
-            self._kept.take(delta)
             deltas = self._gathered.delta(delta)
         elif isinstance(message := choice.get("message"), dict) and (self.whole is not None or not self._chosen):
-            self._kept.take(message)
             self._gathered.message(message)
         self._chosen = True
         if "usage" in choice and isinstance(choice["usage"], dict):  # where Moonshot puts it

@@ -8,19 +8,22 @@ the text or thought, which listeners get while the reply arrives.
 Source: OpenAI API reference, "Chat Completions", "Streaming", read 2026-11; recorded traffic of many servers.
 """
 
+from collections.abc import Sequence
 from typing import Any, Literal
 
 from gesta.model.request import Delta, Reply, ReplyCall
 from gesta.models.jsontext import compact, paired, read
+from gesta.models.kept import Kept, native
 
 
 class _Slot:
     """One tool call of the reply, joined from its pieces."""
 
-    __slots__ = ("args", "asked", "id", "name")
+    __slots__ = ("args", "asked", "id", "kept", "name")
 
-    def __init__(self) -> None:
+    def __init__(self, keeps: Sequence[str]) -> None:
         self.id: str | None = None
+        self.kept = Kept(keeps)
         self.name, self.asked = "", False
         self.args: list[str] = []
 
@@ -69,9 +72,14 @@ class _Slot:
 
 
 class Gathered:
-    """One reply, joined from the pieces of a stream or from one whole message."""
+    """One reply, joined from the pieces of a stream or from one whole message.
 
-    def __init__(self) -> None:
+    Args:
+        keeps: members of a message or call that the server wants back with the reply's calls.
+    """
+
+    def __init__(self, keeps: Sequence[str] = ()) -> None:
+        self._keeps, self._kept = keeps, Kept(keeps)
         self.text: list[str] = []
         self.thought: list[str] = []
         self.finish: str | None = None
@@ -83,14 +91,16 @@ class Gathered:
     def message(self, message: dict[str, Any]) -> None:
         """Add a whole message: its words and its calls."""
         self.words(message)
+        self._kept.take(message)
         for call in _dicts(message.get("tool_calls")):
-            self._calls.append(_slot(call))
+            self._whole(call)
         if isinstance(legacy := message.get("function_call"), dict):
-            self._calls.append(_slot({"function": legacy}))
+            self._whole({"function": legacy})
 
     def delta(self, delta: dict[str, Any]) -> list[Delta]:
         """Add a piece of a message, and return its words as deltas."""
         deltas = self.words(delta)
+        self._kept.take(delta)
         if calls := delta.get("tool_calls"):
             for call in _dicts(calls):
                 self._fragment(call)
@@ -125,13 +135,15 @@ class Gathered:
         """
         if self._held:
             self._flush()
+        slots = [slot for slot in self._calls if slot]
         return Reply(
             text="".join(self.text),
-            calls=tuple([slot.call() for slot in self._calls if slot]) if self._calls else (),
+            calls=tuple([slot.call() for slot in slots]) if slots else (),
             thought="".join(self.thought) or None,
             model=model,
             finish_reason=self.finish,
             usage=usage,
+            native=native(self._kept, [slot.kept for slot in slots]) if self._keeps else None,
             keep=keep,
         )
 
@@ -179,6 +191,13 @@ class Gathered:
                     self._say(type, part[name], deltas)
                     break
 
+    def _whole(self, call: dict[str, Any]) -> None:
+        """Add a whole tool call."""
+        slot = _Slot(self._keeps)
+        slot.add(*_call(call))
+        slot.kept.take(call)
+        self._calls.append(slot)
+
     def _fragment(self, call: dict[str, Any]) -> None:
         """Add a piece of a tool call to the tool call with the same index, or else with the same id.
 
@@ -196,11 +215,12 @@ class Gathered:
         if slot is not None and slot.begins_another(id, name, args):
             slot = None
         if slot is None:
-            slot = _Slot()
+            slot = _Slot(self._keeps)
             self._calls.append(slot)
             if index is not None:
                 self._by_index[index] = slot
         slot.add(id, name, args)
+        slot.kept.take(call)
         if id:
             self._by_id[id] = slot
 
@@ -225,9 +245,3 @@ def _call(call: dict[str, Any]) -> tuple[str | None, str, str]:
     if id is not None and not isinstance(id, str):
         id = compact(id).decode()
     return id or None, (name if isinstance(name, str) else ""), args
-
-
-def _slot(call: dict[str, Any]) -> _Slot:
-    slot = _Slot()
-    slot.add(*_call(call))
-    return slot

@@ -15,39 +15,32 @@ SPOKEN = ("text", "summary", "data", "signature")
 
 
 class Kept:
-    """Collects the members to send back from one reply, which comes whole or in pieces."""
+    """Collects the members to send back from one message or from one of its calls, which comes whole or in pieces."""
+
+    __slots__ = ("_found", "_names")
 
     def __init__(self, names: Sequence[str]) -> None:
-        self._names = names
-        self._message: dict[str, Any] = {}
-        self._calls: list[dict[str, Any]] = []
-        self._keys: list[Any] = []
-        """For each call its index and id, by which later pieces of the call are recognised."""
+        self._names, self._found = names, dict[str, Any]()
 
-    def take(self, message: Mapping[str, Any]) -> None:
-        """Add the next piece of the reply's message, or the whole message."""
-        if not self._names:
-            return
-        _merge(self._message, message, self._names)
-        calls = message.get("tool_calls")
-        for call in calls if isinstance(calls, list) else ():
-            if isinstance(call, dict):
-                _merge(self._call(call), call, self._names)
+    def take(self, piece: Mapping[str, Any]) -> None:
+        """Add the next piece of the message or call, or the whole of it."""
+        if self._names:
+            _merge(self._found, piece, self._names)
 
-    def native(self) -> dict[str, Any] | None:
-        """Return the members to send back; `None` if the reply has no calls, or has no member to send back."""
-        if not self._calls or not (self._message or any(self._calls)):
-            return None
-        return {"message": _flat(self._message), "calls": [_flat(call) for call in self._calls]}
+    def members(self) -> dict[str, Any]:
+        """Return the members to send back."""
+        return _flat(self._found)
 
-    def _call(self, call: Mapping[str, Any]) -> dict[str, Any]:
-        index, id = call.get("index"), call.get("id")
-        for place, (known, own) in enumerate(self._keys):
-            if index is not None and known == index and (not id or id == own):
-                return self._calls[place]
-        self._keys.append((index, id))
-        self._calls.append({})
-        return self._calls[-1]
+
+def native(message: Kept, calls: Sequence[Kept]) -> dict[str, Any] | None:
+    """Return the members of a reply to send back; `None` if it has no calls, or has no member to send back.
+
+    Args:
+        message: the members of the reply's message.
+        calls: the members of each call of the reply, in order.
+    """
+    found, own = message.members(), [call.members() for call in calls]
+    return {"message": found, "calls": own} if own and (found or any(own)) else None
 
 
 def put_back(block: dict[str, Any], native: Any) -> None:
@@ -57,7 +50,7 @@ def put_back(block: dict[str, Any], native: Any) -> None:
 
     Args:
         block: the message as a dict, which is changed. Members that it has already are kept.
-        native: what `Kept.native` returned.
+        native: what the function `native` returned.
     """
     if not isinstance(native, dict):
         return

@@ -14,7 +14,9 @@ from typing import Any
 import anyio
 import httpx2
 import pytest
+from tests.laws.dialects import STRICT, Said, Spoken
 
+import gesta
 from gesta.errors import AgentError, BadAddress, ModelFault, NoKey
 from gesta.kinds import RequestHeaderContent
 from gesta.message import Message
@@ -83,7 +85,7 @@ def answer(body: bytes, status: str = "200 OK", *headers: str) -> Behaviour:
     return behave
 
 
-def chunked(*pieces: bytes, ended: bool = True, pause_s: float = 0.0) -> Behaviour:
+def chunked(*pieces: bytes, ended: bool | None = True, pause_s: float = 0.0) -> Behaviour:
     async def behave(writer: asyncio.StreamWriter) -> None:
         writer.write(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\ncontent-type: text/event-stream\r\n\r\n")
         for piece in pieces:
@@ -92,7 +94,7 @@ def chunked(*pieces: bytes, ended: bool = True, pause_s: float = 0.0) -> Behavio
             writer.write(b"%x\r\n%s\r\n" % (len(piece), piece))
         if ended:
             writer.write(b"0\r\n\r\n")
-        else:
+        elif ended is False:
             writer.close()
 
     return behave
@@ -325,6 +327,19 @@ async def test_a_server_that_does_not_behave_is_a_fault_to_retry(behaviour, type
     assert found.retry
     assert found.http_status is None
     assert message.format(url=server.url) in found.message
+
+
+@pytest.mark.parametrize("said", [each for each in STRICT if each.speaks != "gemini"], ids=lambda each: each.name)
+async def test_a_reply_that_has_ended_is_not_asked_for_again_where_the_server_leaves_the_connection_open(said: Spoken):
+    async def behave(writer: asyncio.StreamWriter) -> None:
+        await chunked(*said.wire(Said(text="Hello"), 0).events, ended=None)(writer)
+        await silent(writer)
+
+    async with serving(behave) as server, gesta.open(":memory:") as record:
+        model = hosted(said.name, base_url=server.url, key=KEY, bounds=Bounds(read_s=3))
+        outcome = await record.run(gesta.Agent("guide", model=model), "Hi")
+        await model.aclose()
+    assert (outcome.answer, len(server.bodies)) == ("Hello", 1)
 
 
 async def test_a_reply_that_drips_for_ever_ends_at_the_total_time():

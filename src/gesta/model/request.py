@@ -136,7 +136,8 @@ class Parser(Protocol):
     """The interface of an object that parses one reply.
 
     The result does not depend on how the bytes are cut into pieces. The joined `text` deltas are the reply's text, or
-    the beginning of it.
+    the beginning of it. A parser may have an attribute `over`: once it is true, the reply has ended, and no more pieces
+    are read.
     """
 
     def feed(self, data: Any) -> Sequence[Delta]:

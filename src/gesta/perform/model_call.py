@@ -8,7 +8,7 @@ takes over the turn waits only for the rest of the pause.
 import time
 import zlib
 from collections.abc import AsyncGenerator
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from typing import Any
 
 import anyio
@@ -39,6 +39,10 @@ from gesta.perform.threads import strayed
 from gesta.prompt import Reader
 from gesta.state.calls import LOST
 from gesta.text.redactor import SECRETS, Flow
+
+AFTER_S = 0.5
+"""Greatest number of seconds to wait for the end of the connection after the end of a reply. A connection that ends can
+be used again; some servers leave it open."""
 
 
 class Coming(Struct):
@@ -225,6 +229,10 @@ async def _read_pieces(
                 fed += len(delta.text)
                 for read in reader.feed(delta.text):
                     _show(live, coming, read)
+            if getattr(parser, "over", False):
+                with suppress(ModelFault), anyio.move_on_after(AFTER_S):
+                    await anext(chunks, None)
+                break
     return parser.close(), fed
 
 

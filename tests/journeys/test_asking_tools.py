@@ -12,6 +12,8 @@ from gesta.function_tool.context import NeedsAnswer, ToolQuestion
 from gesta.function_tool.tool import Effect
 from gesta.kinds import AttemptContent, FaultContent, QuestionContent, ToolResultContent
 
+NO_QUESTIONS: Any = [{"size": ToolQuestion(7)}, {"size": ToolQuestion("Which size?", int)}]  # type: ignore[arg-type]
+
 
 def waiter(effect: Effect, seen: list[Any]) -> gesta.Tool:
     @gesta.tool(effect=effect)
@@ -131,15 +133,7 @@ async def test_a_call_that_asked_begins_anew_in_a_fork_without_half_of_its_answe
 
 
 @pytest.mark.parametrize(
-    "questions",
-    [
-        {},
-        {"size": "Which size?"},
-        None,
-        {1: ToolQuestion("Which size?")},
-        {"size": ToolQuestion(5)},  # type: ignore[arg-type]
-        {"size": ToolQuestion("Which size?", str)},  # type: ignore[arg-type]
-    ],
+    "questions", [{}, {"size": "Which size?"}, None, {1: ToolQuestion("Which size?")}, *NO_QUESTIONS]
 )
 @pytest.mark.parametrize("state", [None, {"charged": 1}])
 async def test_questions_that_cannot_be_asked_are_refused_and_what_may_have_happened_is_a_doubt(

@@ -1,10 +1,13 @@
 """A program that is run again goes through what it did without doing it."""
 
+from inspect import isawaitable
+from typing import Any
+
 import pytest
 
 import gesta
 from gesta import address
-from gesta.errors import OtherProgram
+from gesta.errors import AgentError, OtherProgram
 from gesta.kinds import BeginContent, DecisionContent, EndContent, KeyValueContent, SystemContent
 from gesta.perform.execution import LiveRun
 from gesta.record.record import Record
@@ -46,6 +49,42 @@ async def test_a_name_that_is_used_twice_is_refused_to_the_program() -> None:
     with pytest.raises(OtherProgram, match="used before"):
         await record.run(gesta.Agent("boss", program=program), "go", session="s", key="k")
     assert await record.store.runs("s") == [], "nothing was promised yet, so nothing is on record"
+
+
+@pytest.mark.parametrize("verb", ["call", "ask", "sleep", "pick", "now", "note"])
+async def test_a_name_that_is_no_text_is_refused_for_nothing_would_be_found_under_it_again(verb: str) -> None:
+    helper = gesta.Agent("helper", model=gesta.scripted("Done."))
+
+    async def program(verbs: Any, _text: str) -> str:
+        arguments = {
+            "call": (helper, "go", 7),
+            "ask": (7, "Sure?"),
+            "sleep": (7, 0),
+            "pick": (7, ["a", "b"]),
+            "now": (7,),
+        }
+        done = getattr(verbs, verb)(*arguments.get(verb, (7, KeyValueContent(key="a", value=1))))
+        return str(await done if isawaitable(done) else done)
+
+    record = Record(MemoryStore(), address.bind)
+    with pytest.raises(AgentError, match="name of a step is 7, expected a text"):
+        await record.run(gesta.Agent("boss", program=program), "go", session="s", key="k")
+
+
+@pytest.mark.parametrize(("question", "schema"), [("How many?", int), ("How many?", "integer"), (7, None), (None, {})])
+async def test_a_question_that_nobody_could_answer_is_not_asked(question: Any, schema: Any) -> None:
+    asked = [(question, schema), ("How many?", {"type": "integer"})]
+
+    async def program(verbs: Verbs, _text: str) -> str:
+        return str(await verbs.ask("number", *asked[0]))
+
+    record, agent = Record(MemoryStore(), address.bind), gesta.Agent("boss", program=program)
+    with pytest.raises(AgentError, match="expected a text, and as schema a dict"):
+        await record.run(agent, "go", session="s", key="k")
+    del asked[0]
+    waits = await record.run(agent, "go", session="s", key="k")
+    await record.answer(waits.waiting[0], 3, by="ann")
+    assert (await record.resume(waits.run, agent)).answer == "3"
 
 
 async def test_a_program_that_is_no_async_function_is_told_so() -> None:

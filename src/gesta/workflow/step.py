@@ -18,7 +18,7 @@ from gesta.decide.budget import share
 from gesta.decide.move import Finish, decide_step
 from gesta.decide.waiting import Waiting
 from gesta.entry import Cause, Entry
-from gesta.errors import GestaError, OtherProgram
+from gesta.errors import AgentError, GestaError, OtherProgram
 from gesta.kinds import BeginContent, EndContent
 from gesta.log.journal import Log
 from gesta.loop import take_in
@@ -38,6 +38,12 @@ class Stopped(BaseException):
 
     def __init__(self, finish: Finish) -> None:
         self.finish = finish
+
+
+def check_name(name: object) -> None:
+    """Raise AgentError if the name of a step or note is not a text: nothing would be found under it again."""
+    if not isinstance(name, str):
+        raise AgentError(f"The name of a step is {name!r:.60}, expected a text.")
 
 
 class ProgramTurn:
@@ -187,8 +193,9 @@ class ProgramTurn:
 
     def use(self, name: str) -> None:
         """Register the name of a step. Raises OtherProgram if the program has used the name since it was started."""
-        if self.left:
-            raise Suspended  # called in a `finally` of the program, or after it has caught this exception
+        if self._left:
+            raise Suspended  # called in a `finally` of the program while it is stopped
+        check_name(name)
         if name in self._used:
             raise OtherProgram(name, "the name was used before in this turn", "another name for each step and note")
         self._used.add(name)

@@ -22,7 +22,7 @@ from gesta.decide.budget import returned
 from gesta.decide.move import Finish, depth_error
 from gesta.decide.waiting import Waiting
 from gesta.entry import Cause, Entry, utc_text, utc_time
-from gesta.errors import OtherProgram, nearest
+from gesta.errors import AgentError, OtherProgram, nearest
 from gesta.events import AnswerEvent, Broadcast, Event, Listener, Outcome, RetractEvent
 from gesta.kinds import (
     Content,
@@ -42,7 +42,7 @@ from gesta.perform.child import check_called, too_deep
 from gesta.perform.execution import LiveRun, Task
 from gesta.prompt import given_text, observation_text
 from gesta.state.steps import NOTE_NAME, WorkflowStep
-from gesta.workflow.step import Ended, ProgramTurn, Stopped
+from gesta.workflow.step import Ended, ProgramTurn, Stopped, check_name
 
 C = TypeVar("C", bound=Content)
 GATHERS = ("step", "synthesis")
@@ -223,7 +223,13 @@ class Verbs(ProgramTurn):
 
         Args:
             schema: JSON Schema of the answer; `None` for any text.
+
+        Raises:
+            AgentError: the question is not a text, or the schema is not a dict, so that nobody could answer.
         """
+        if not isinstance(question, str) or not isinstance(schema, dict | None):
+            found = f"{question!r:.60} with the schema {schema!r:.60}"
+            raise AgentError(f"The question {name!r} is {found}, expected a text, and as schema a dict or None.")
         asked = self.note(name, QuestionContent(value=question, schema=schema), [self.question])[1].seq
         answer = self.live.state.steps.answers.get(asked)
         if answer is None:
@@ -336,6 +342,7 @@ class Verbs(ProgramTurn):
 
     def _run_name(self, name: str) -> str:
         """Return the name of a step's child run. A number is added if an earlier turn used the name of the step."""
+        check_name(name)
         before = self.live.state.steps.before.get(name, 0)
         return f"{name}#{before + 1}" if before or "#" in name else name
 

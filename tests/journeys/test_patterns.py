@@ -239,6 +239,15 @@ def test_what_is_no_plan_is_refused_with_what_to_write(text: str) -> None:
         read_plan(text, most=5)
 
 
+def test_steps_behind_one_without_words_depend_on_the_steps_that_the_planner_meant() -> None:
+    steps = read_plan(plan(" ", "look up the fee", "write a poem", ("tell the fee", [1, 0])), most=5)
+    assert [(step.goal, step.depends_on) for step in steps] == [
+        ("look up the fee", None),
+        ("write a poem", None),
+        ("tell the fee", [0]),
+    ]
+
+
 def test_in_order_each_step_depends_on_the_one_before() -> None:
     steps = in_order([Step(goal="a", depends_on=[2]), Step(goal="b", tool_hint="t")])
     assert steps == [Step(goal="a"), Step(goal="b", tool_hint="t", depends_on=[0])]

@@ -110,14 +110,15 @@ def read_plan(text: str, *, most: int) -> list[Step]:
         given: Planned | list[Step] = take(text, Planned | list[Step])  # type: ignore[arg-type]
     except BadAnswer as wrong:
         raise BadAnswer(f'{wrong} Write one object {{"steps": [{{"goal": "..."}}, ...]}}.') from wrong
-    steps = [step for step in (given.steps if isinstance(given, Planned) else given) if step.goal.strip()]
+    written = given.steps if isinstance(given, Planned) else given
+    steps = _kept(written, [place for place, step in enumerate(written) if step.goal.strip()])
     if not steps:
         raise BadAnswer("The plan has no step. Write at least one.")
-    problem = _wrong(steps)
+    problem = _wrong(written)
     if problem is not None:
         raise BadAnswer(problem, in_order(steps[:most]))
     if len(steps) > most:
-        raise BadAnswer(f"The plan has {len(steps)} steps; it may have {most} at most.", _cut(steps, most))
+        raise BadAnswer(f"The plan has {len(steps)} steps; it may have {most} at most.", _kept(steps, range(most)))
     return steps
 
 
@@ -142,11 +143,11 @@ def in_order(steps: Sequence[Step]) -> list[Step]:
     ]
 
 
-def _cut(steps: Sequence[Step], most: int) -> list[Step]:
-    """Return the first `most` steps, without dependencies on the steps that are dropped."""
+def _kept(steps: Sequence[Step], places: Sequence[int]) -> list[Step]:
+    """Return the steps at some places, numbered anew. They depend on none of the steps that are left out."""
+    numbers = {old: new for new, old in enumerate(places)}
+    kept = [steps[place] for place in places]
+    needs = [[numbers[n] for n in step.depends_on or () if n in numbers] or None for step in kept]
     return [
-        Step(
-            goal=step.goal, tool_hint=step.tool_hint, depends_on=[n for n in step.depends_on or () if n < most] or None
-        )
-        for step in steps[:most]
+        Step(goal=step.goal, tool_hint=step.tool_hint, depends_on=need) for step, need in zip(kept, needs, strict=True)
     ]

@@ -87,6 +87,25 @@ async def test_a_question_that_nobody_could_answer_is_not_asked(question: Any, s
     assert (await record.resume(waits.run, agent)).answer == "3"
 
 
+@pytest.mark.parametrize(
+    "other", [("Pay 1000 euros?", {"enum": ["yes", "no"]}), ("Pay 10 euros?", {"type": "boolean"})]
+)
+async def test_an_answer_is_not_given_to_a_program_that_asks_something_else(other: tuple[str, dict[str, Any]]) -> None:
+    asks: list[tuple[str, dict[str, Any]]] = [("Pay 10 euros?", {"enum": ["yes", "no"]})]
+
+    async def program(verbs: Verbs, _text: str) -> str:
+        return str(await verbs.ask("sure", *asks[-1]))
+
+    record, agent = Record(MemoryStore(), address.bind), gesta.Agent("boss", program=program)
+    waits = await record.run(agent, "go", session="s", key="k")
+    await record.answer(waits.run, "yes", by="ann")
+    asks.append(other)
+    with pytest.raises(OtherProgram, match="on record with the input"):
+        await record.resume(waits.run, agent)
+    del asks[-1]
+    assert (await record.resume(waits.run, agent)).answer == "yes"
+
+
 async def test_a_program_that_is_no_async_function_is_told_so() -> None:
     def program(_verbs: Verbs, _text: str) -> str:
         return "Rome"

@@ -226,11 +226,14 @@ class Verbs(ProgramTurn):
 
         Raises:
             AgentError: the question is not a text, or the schema is not a dict, so that nobody could answer.
+            OtherProgram: the name was used before in this pass, or is on record with another question or schema.
         """
         if not isinstance(question, str) or not isinstance(schema, dict | None):
             found = f"{question!r:.60} with the schema {schema!r:.60}"
             raise AgentError(f"The question {name!r} is {found}, expected a text, and as schema a dict or None.")
-        asked = self.note(name, QuestionContent(value=question, schema=schema), [self.question])[1].seq
+        written, entry = self.note(name, QuestionContent(value=question, schema=schema), [self.question])
+        _same(name, [written.value, written.schema], [question, schema])
+        asked = entry.seq
         answer = self.live.state.steps.answers.get(asked)
         if answer is None:
             self.live.log.journal.sync()
@@ -348,7 +351,7 @@ class Verbs(ProgramTurn):
 
 
 def _same(name: str, written: Any, handed: Any) -> None:
-    """Raise OtherProgram if the input that a step passes to an agent differs from the input on record."""
+    """Raise OtherProgram if the input of a step or of a question differs from the input on record."""
     if written != handed and digest_of(written) != digest_of(as_recorded(handed)):
         found = f"it is on record with the input {observation_text(written)!r:.200}"
         raise OtherProgram(name, found, f"the same, got {observation_text(handed)!r:.200}")

@@ -69,11 +69,7 @@ class NeedsAnswer(BaseException):
 
     def __init__(self, questions: Mapping[str, ToolQuestion], state: Any = None) -> None:
         fits = isinstance(questions, Mapping) and all(
-            isinstance(name, str)
-            and isinstance(each, ToolQuestion)
-            and isinstance(each.text, str)
-            and isinstance(each.schema, dict | None)
-            for name, each in questions.items()
+            isinstance(name, str) and isinstance(each, ToolQuestion) and each.fits() for name, each in questions.items()
         )
         if not fits or not questions:
             wrong = "NeedsAnswer needs a dict with at least one name and its ToolQuestion, as in"

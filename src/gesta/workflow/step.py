@@ -193,8 +193,8 @@ class ProgramTurn:
 
     def use(self, name: str) -> None:
         """Register the name of a step. Raises OtherProgram if the program has used the name since it was started."""
-        if self._left:
-            raise Suspended  # called in a `finally` of the program while it is stopped
+        if self.left:
+            raise Suspended  # called in a `finally` of the program, or after it has caught this exception
         check_name(name)
         if name in self._used:
             raise OtherProgram(name, "the name was used before in this turn", "another name for each step and note")

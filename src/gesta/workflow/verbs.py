@@ -24,6 +24,7 @@ from gesta.decide.waiting import Waiting
 from gesta.entry import Cause, Entry, utc_text, utc_time
 from gesta.errors import AgentError, OtherProgram, nearest
 from gesta.events import AnswerEvent, Broadcast, Event, Listener, Outcome, RetractEvent
+from gesta.function_tool.context import ToolQuestion
 from gesta.kinds import (
     Content,
     DecisionContent,
@@ -228,7 +229,7 @@ class Verbs(ProgramTurn):
             AgentError: the question is not a text, or the schema is not a dict, so that nobody could answer.
             OtherProgram: the name was used before in this pass, or is on record with another question or schema.
         """
-        if not isinstance(question, str) or not isinstance(schema, dict | None):
+        if not ToolQuestion(question, schema).fits():
             found = f"{question!r:.60} with the schema {schema!r:.60}"
             raise AgentError(f"The question {name!r} is {found}, expected a text, and as schema a dict or None.")
         written, entry = self.note(name, QuestionContent(value=question, schema=schema), [self.question])

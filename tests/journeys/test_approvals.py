@@ -150,6 +150,17 @@ async def test_an_approval_in_time_keeps_the_time_of_its_letter() -> None:
     assert PAID == [10]
 
 
+async def test_a_program_that_changes_the_arguments_that_it_shows_changes_no_call() -> None:
+    async with gesta.open() as record:
+        outcome = await record.run(desk(), "Pay.")
+        shown = outcome.waiting[0].args
+        assert shown is not None
+        shown["euros"] = 999  # as a page does that rounds or hides a number
+        await record.approve(outcome.run, by="ann")
+        assert (await record.resume(outcome.run, desk())).reason == "answered"
+    assert PAID == [10]
+
+
 async def test_where_the_program_has_an_approver_only_a_signed_approval_counts(tmp_path: Path) -> None:
     place, agent = str(tmp_path / "signed.gesta"), desk()
     async with gesta.open(place, approver=SignedApprovals({"cfo": KEY})) as record:

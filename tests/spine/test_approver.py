@@ -136,6 +136,31 @@ def test_an_approver_that_raises_refuses() -> None:
     assert judge(YES, Broken()).refused == "The Approver raised LookupError: no such table"
 
 
+@pytest.mark.parametrize(("said", "found"), [(True, "of type bool"), (False, "of type bool"), ("", "an empty text")])
+def test_an_approver_that_returns_no_reason_refuses_and_the_record_says_what_it_returned(said: Any, found: str) -> None:
+    class Odd:
+        def refuses(self, approval: ApprovalContent, asked: Asked) -> str | None:
+            return said
+
+    refused = judge(YES, Odd()).refused
+    assert isinstance(refused, str)
+    assert refused.startswith("The Approver returned ")
+    assert found in refused
+
+
+def test_an_approver_that_changes_what_it_is_shown_changes_neither_the_call_nor_the_answer() -> None:
+    class Rounding:
+        def refuses(self, approval: ApprovalContent, asked: Asked) -> str | None:
+            assert approval.args is not None
+            approval.args["euros"] = asked.args["euros"] = 0
+            return None
+
+    waiting = call()
+    given = msgspec.structs.replace(YES, args={"euros": 9})
+    judged = judged_approval(given, letter(), [waiting], "rec", Rounding())
+    assert (judged.refused, judged.args, waiting.args) == (None, {"euros": 9}, {"euros": 10})
+
+
 def test_what_is_asked_can_be_sent_to_whoever_signs() -> None:
     away = msgspec.json.decode(msgspec.json.encode(ASKED), type=Asked)
     assert sign(YES, away, KEY) == sign(YES, ASKED, KEY)

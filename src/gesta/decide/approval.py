@@ -7,6 +7,7 @@ of the run. The entry stores the judgement in `sent_at` and `refused`. `SignedAp
 signature over the call, its arguments and the answer.
 """
 
+import copy
 import hmac
 from collections.abc import Iterable, Mapping
 from datetime import datetime
@@ -75,9 +76,9 @@ class Approver(Protocol):
     """The interface of an object that checks who approved a tool call, and may reject the approval."""
 
     def refuses(self, approval: ApprovalContent, asked: Asked) -> str | None:
-        """Return why an approval is rejected; `None` if it is accepted.
+        """Return why an approval is rejected; `None` if it is accepted. Any other value rejects it too.
 
-        The method is called in the event loop, so it must not block.
+        The method is called in the event loop, so it must not block. It gets copies.
         """
 
 
@@ -113,9 +114,13 @@ def _refused(approval: ApprovalContent, about: Asked, approver: Approver | None)
     if approver is None:
         return None
     try:
-        return approver.refuses(approval, about)
+        why: Any = approver.refuses(copy.deepcopy(approval), copy.deepcopy(about))  # a changed copy changes no call
     except Exception as failure:  # noqa: BLE001 - an approval that cannot be checked does not count
         return f"The Approver raised {type(failure).__name__}: {message_of(failure)}"
+    if why is None or (isinstance(why, str) and why):
+        return why
+    found = "an empty text" if why == "" else f"a value of type {type(why).__name__}"
+    return f"The Approver returned {found}, expected None or a text that says why. Its method is not awaited."
 
 
 async def asked(store: Store, run: str) -> list[Asked]:

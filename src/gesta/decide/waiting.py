@@ -5,6 +5,7 @@ An attempt is one execution of a tool for a call. A call is in doubt if nobody k
 of an entry is its number in its run.
 """
 
+import copy
 import json
 from collections.abc import Iterable, Iterator
 from datetime import datetime
@@ -190,7 +191,7 @@ def described(waiting: Waiting, run: str, state: RunState) -> Waiting:
 
 def _of_call(call: OpenCall, what: str) -> dict[str, Any]:
     args, last = call.args if what == "approval" else call.final_args, call.last
-    known: dict[str, Any] = {"args": args, "args_digest": digest_of(args), "effect": call.effect}
+    known: dict[str, Any] = {"args": copy.deepcopy(args), "args_digest": digest_of(args), "effect": call.effect}
     if last is not None:
         known["effect"] = last.effect or call.effect
     if call.check is not None and call.check.verdict == "asked":

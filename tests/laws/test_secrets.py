@@ -9,6 +9,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, get_args
 from urllib.parse import quote, quote_plus
+from xml.sax.saxutils import escape
 
 import anyio
 import pytest
@@ -61,6 +62,7 @@ FORMS: tuple[Callable[[str], str], ...] = (
     lambda key: base64.urlsafe_b64encode(key.encode()).decode(),
     lambda key: base64.b64encode(f"user:{key}".encode()).decode(),
     lambda key: base64.b64encode(f"ab{key}z".encode()).decode(),
+    lambda key: escape(key, {"'": "&apos;", '"': "&quot;"}),
 )
 MASKED: tuple[Callable[[str], str], ...] = (
     lambda key: f"{key[:3]}...{key[-4:]}",
@@ -227,6 +229,14 @@ def test_a_short_key_blanks_out_no_words(value: str) -> None:
     assert SECRETS.search is None
     with pytest.raises(AgentError, match=r"The secret 'pin' has \d characters, expected at least 8: a shorter text"):
         gesta.secret("pin", value)
+
+
+@pytest.mark.parametrize("form", [f"<a>{KEY} &eacute;&apos;</a>", f"<a>{KEY} é&apos;</a>"])
+def test_a_secret_is_found_where_html_or_xml_names_its_signs_also_in_pieces(form: str) -> None:
+    gesta.secret("crm", f"{KEY} é'")
+    flow = Flow(SECRETS)
+    assert SECRETS.text(form) == "<a><secret crm></a>"
+    assert "".join(map(flow.feed, form)) + flow.feed("", last=True) == "<a><secret crm></a>"
 
 
 def test_a_declared_secret_is_returned_and_known() -> None:

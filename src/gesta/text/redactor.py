@@ -12,6 +12,7 @@ import re
 from base64 import b64encode
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
+from html.entities import codepoint2name
 from urllib.parse import quote, quote_plus, unquote
 
 LEAST = 8
@@ -47,6 +48,7 @@ NAMED: tuple[tuple[re.Pattern[str], str], ...] = (
 and variables."""
 SLASHES = r"\\{0,15}"  # escapes inside escapes; bounded, so that the search takes linear time
 BASE64 = {"+": "(?:[+-]|%2[Bb])", "/": rf"(?:{SLASHES}/|_|%2[Ff])"}
+ENTITIES = codepoint2name | {ord("'"): "apos"}  # the names of HTML 4, and the one that XML adds
 SHORT = {"\n": "n", "\r": "r", "\t": "t", "\b": "b", "\f": "f"}
 
 
@@ -310,7 +312,7 @@ def _character(sign: str) -> str:
         f"&#[xX]0{{0,6}}(?i:{ord(sign):x});",
     ]
     forms += [rf"\\{{1,15}}{SHORT[sign]}"] if sign in SHORT else []
-    forms += [re.escape(named)] if (named := html.escape(sign)) != sign else []
+    forms += [f"&{ENTITIES[ord(sign)]};"] if ord(sign) in ENTITIES else []
     forms += [r"\+"] if sign == " " else []
     return f"(?:{'|'.join(forms)})"
 
@@ -333,7 +335,8 @@ def _cores(value: str) -> Iterable[str]:
 def _written(value: str) -> Iterable[str]:
     """Yield the forms of a secret that must be recognised by their beginning, when a stream delivers them in pieces."""
     yield value
-    yield from (html.escape(value), html.escape(value, quote=False))
+    yield from (html.escape(value), html.escape(value, quote=False), html.escape(value).replace("&#x27;", "&apos;"))
+    yield "".join(f"&{ENTITIES[ord(sign)]};" if ord(sign) in ENTITIES else sign for sign in value)
     with suppress(UnicodeEncodeError):
         yield from (quote(value, safe=""), quote(value), quote_plus(value))
     for escaped in (json.dumps(value)[1:-1], json.dumps(value, ensure_ascii=False)[1:-1]):

@@ -34,6 +34,8 @@ from gesta.kinds import (
 )
 from gesta.message import Message
 from gesta.model.request import Delta, Reply
+from gesta.models.hosted import dialect
+from gesta.models.providers import PROVIDERS
 from gesta.prompt import Reader
 from gesta.record.record import Record
 
@@ -231,11 +233,39 @@ def test_a_reply_in_codeact_means(row: tuple[str, str | None, str, Calls]) -> No
     assert read(CodeActReader, text) == tuple(expected)
 
 
-def test_code_that_was_cut_short_is_not_run() -> None:
-    for reason in ("length", "max_tokens"):
-        assert read(CodeActReader, "```python\nx = 1", finish_reason=reason)[2] == [("code_execution", "x = 1")]
-        assert read(CodeActReader, "```python\nx = 1\n```\nand", finish_reason=reason)[2] == code("x = 1")
-    assert read(CodeActReader, "```python\nx = 1", finish_reason="stop")[2] == code("x = 1")
+CUT_CODE = "```python\nx = 1"
+
+
+@pytest.mark.parametrize(
+    ("address", "body"),
+    [
+        ("openai:m", {"choices": [{"message": {"content": CUT_CODE}, "finish_reason": "length"}]}),
+        ("openai:m", {"choices": [{"message": {"content": CUT_CODE}, "finish_reason": "content_filter"}]}),
+        ("anthropic:m", {"content": CUT_CODE, "stop_reason": "max_tokens"}),
+        ("anthropic:m", {"content": CUT_CODE, "stop_reason": "model_context_window_exceeded"}),
+        ("anthropic:m", {"content": CUT_CODE, "stop_reason": "refusal"}),
+        *(
+            ("openai-responses:m", {"output_text": CUT_CODE, "output": [], "status": "incomplete", **details})
+            for details in ({}, {"incomplete_details": {"reason": "max_output_tokens"}})
+        ),
+        *(
+            ("google:m", {"candidates": [{"content": {"parts": [{"text": CUT_CODE}]}, "finishReason": reason}]})
+            for reason in ("MAX_TOKENS", "RECITATION", "SAFETY", "OTHER")
+        ),
+    ],
+)
+def test_code_that_was_cut_short_is_not_run_whatever_its_provider_calls_that(address: str, body: Any) -> None:
+    provider, _, model = address.partition(":")
+    parser = dialect(PROVIDERS[provider], model, {}).parser()
+    parser.feed(json.dumps(body).encode())
+    reason = parser.close().finish_reason
+    assert read(CodeActReader, CUT_CODE, finish_reason=reason)[2] == [("code_execution", "x = 1")]
+    assert read(CodeActReader, CUT_CODE + "\n```\nand", finish_reason=reason)[2] == code("x = 1")
+
+
+@pytest.mark.parametrize("reason", ["stop", "end_turn", "stop_sequence", "completed", "STOP", None])
+def test_code_that_a_model_did_not_close_is_run_where_it_stopped_by_itself(reason: str | None) -> None:
+    assert read(CodeActReader, CUT_CODE, finish_reason=reason)[2] == code("x = 1")
 
 
 def test_what_a_provider_gave_beside_the_words_stays() -> None:

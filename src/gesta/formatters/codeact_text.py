@@ -20,8 +20,15 @@ CODE_ACT_PSEUDO_TOOL_NAME = "code_execution"
 PYTHON = frozenset({"python", "python3", "py", "tool_code"})
 TAG, TAG_SO_FAR = re.compile(" {0,3}<code>"), re.compile(" {0,3}(?:<(?:c(?:o(?:d(?:e)?)?)?)?)?")
 END_TAG = re.compile(r"</code>[ \t]*\r?\n?$")
-CUT_SHORT = frozenset({"length", "max_tokens"})
-"""Finish reasons of a reply that was cut off. Code without its end is then incomplete."""
+CUT_SHORT = frozenset(
+    {
+        *("length", "model_length", "max_tokens", "max_output_tokens", "model_context_window_exceeded", "incomplete"),
+        *("content_filter", "refusal", "safety", "recitation", "language", "blocklist", "prohibited_content", "spii"),
+        *("other", "error", "network_error", "sensitive", "insufficient_system_resource"),
+    }
+)
+"""Finish reasons of a reply that was cut off, in small letters: at its limit, by a filter or by an error. Code without
+its end is then incomplete. Source: the references of the dialects, and of Mistral, DeepSeek and Z.ai, read 2026-11."""
 
 
 class CodeActReader(LineReader):
@@ -92,7 +99,7 @@ class CodeActReader(LineReader):
             return []
         code = "".join(self._code).strip("\r\n")
         code = code if "\n" in code else code.strip()
-        short = self.part == "code" and reply.finish_reason in CUT_SHORT
+        short = self.part == "code" and (reply.finish_reason or "").lower() in CUT_SHORT
         args = code if short else json.dumps({"code": code})
         return [ReplyCall(CODE_ACT_PSEUDO_TOOL_NAME, args)]
 

@@ -342,6 +342,45 @@ async def test_a_reply_that_has_ended_is_not_asked_for_again_where_the_server_le
     assert (outcome.answer, len(server.bodies)) == ("Hello", 1)
 
 
+CUT_ITEM = {"type": "function_call", "id": "f", "call_id": "c", "name": "wipe", "arguments": "", "status": "incomplete"}
+CUT_CALLS: dict[str, list[Any]] = {
+    "chat-completions": [
+        {"choices": [{"delta": {"tool_calls": [{"index": 0, "id": "c", "function": {"name": "wipe"}}]}}]},
+        {"choices": [{"delta": {}, "finish_reason": "length"}]},
+    ],
+    "anthropic-messages": [
+        {"type": "content_block_start", "index": 0, "content_block": {"type": "tool_use", "id": "c", "name": "wipe"}},
+        {"type": "message_delta", "delta": {"stop_reason": "max_tokens"}},
+    ],
+    "responses": [
+        {"type": "response.output_item.added", "output_index": 0, "item": CUT_ITEM},
+        {"type": "response.incomplete", "response": {"incomplete_details": {"reason": "max_output_tokens"}}},
+    ],
+}
+
+
+@pytest.mark.parametrize("said", [each for each in STRICT if each.speaks in CUT_CALLS], ids=lambda each: each.name)
+async def test_a_call_whose_reply_was_cut_off_before_its_arguments_came_is_not_made(said: Spoken):
+    made: list[str] = []
+
+    @gesta.tool(effect="once")
+    def wipe(only: str = "everything") -> str:
+        """Wipe it."""
+        made.append(only)
+        return "wiped"
+
+    cut = [b"data: " + json.dumps(event).encode() + b"\n\n" for event in CUT_CALLS[said.speaks]]
+    after = said.wire(Said(text="I was cut off."), 1).events
+    async with serving(chunked(*cut), chunked(*after)) as server, gesta.open(":memory:") as record:
+        model = hosted(said.name, base_url=server.url, key=KEY)
+        outcome = await record.run(gesta.Agent("desk", model=model, tools=[wipe]), "Hi")
+        await model.aclose()
+    assert (outcome.answer, made) == ("I was cut off.", [])
+    sent = json.dumps(server.bodies[-1])
+    assert "The reply was cut off before the arguments of 'wipe' came. Make the call again." in sent
+    assert not said.judge(sent.encode())
+
+
 async def test_a_reply_that_drips_for_ever_ends_at_the_total_time():
     dripping = chunked(*[b": keep-alive\n\n"] * 100, pause_s=0.02)
     async with serving(dripping) as server, asking(server, bounds=Bounds(total_s=0.1)) as model:

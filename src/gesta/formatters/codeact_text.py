@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 
 from gesta.formatters.text_form import FENCE, LineReader, TextForm, described, marker
 from gesta.message import Call
-from gesta.model.request import Reply, ReplyCall
+from gesta.model.request import CUT_SHORT, Reply, ReplyCall
 from gesta.prompt import observation_text
 
 CODE_ACT_PSEUDO_TOOL_NAME = "code_execution"
@@ -20,15 +20,6 @@ CODE_ACT_PSEUDO_TOOL_NAME = "code_execution"
 PYTHON = frozenset({"python", "python3", "py", "tool_code"})
 TAG, TAG_SO_FAR = re.compile(" {0,3}<code>"), re.compile(" {0,3}(?:<(?:c(?:o(?:d(?:e)?)?)?)?)?")
 END_TAG = re.compile(r"</code>[ \t]*\r?\n?$")
-CUT_SHORT = frozenset(
-    {
-        *("length", "model_length", "max_tokens", "max_output_tokens", "model_context_window_exceeded", "incomplete"),
-        *("content_filter", "refusal", "safety", "recitation", "language", "blocklist", "prohibited_content", "spii"),
-        *("other", "error", "network_error", "sensitive", "insufficient_system_resource"),
-    }
-)
-"""Finish reasons of a reply that was cut off, in small letters: at its limit, by a filter or by an error. Code without
-its end is then incomplete. Source: the references of the dialects, and of Mistral, DeepSeek and Z.ai, read 2026-11."""
 
 
 class CodeActReader(LineReader):

@@ -93,6 +93,17 @@ class Request(Struct, frozen=True, kw_only=True):
         return b"".join([envelope.head, *added, envelope.end(self.blocks)])
 
 
+CUT_SHORT = frozenset(
+    {
+        *("length", "model_length", "max_tokens", "max_output_tokens", "model_context_window_exceeded", "incomplete"),
+        *("content_filter", "refusal", "safety", "recitation", "language", "blocklist", "prohibited_content", "spii"),
+        *("other", "error", "network_error", "sensitive", "insufficient_system_resource"),
+    }
+)
+"""Finish reasons of a reply that was cut off, in small letters: at its limit, by a filter or by an error. What has no
+end is then incomplete. Source: the references of the dialects, and of Mistral, DeepSeek and Z.ai, read 2026-11."""
+
+
 class ReplyCall(Struct, frozen=True):
     """A tool call as the model wrote it."""
 

@@ -133,11 +133,14 @@ NO_ARGUMENT = (
 )
 
 
-def checked_call(agent: Agent, call: ReplyCall) -> ToolCallContent:
+def checked_call(agent: Agent, call: ReplyCall, *, cut: bool = False) -> ToolCallContent:
     """Return the content to record for a tool call in a model's reply. An invalid call gets a content with the error.
 
     If the arguments are not a JSON object, the agent's `repair` function may correct them. It is called only for tools
     without effects and for tools that need approval.
+
+    Args:
+        cut: whether the reply was cut off, and this is its last call. Then no arguments means that they were lost.
     """
     args, wrong_text = _object(call.args)
     meta, problem = None, None
@@ -153,6 +156,8 @@ def checked_call(agent: Agent, call: ReplyCall) -> ToolCallContent:
         problem = f"Call {ANSWER!r} alone, when nothing else is to be called."
     elif tool is None:
         problem = no_such_tool(agent, call.name)
+    elif cut and not args:
+        problem = f"The reply was cut off before the arguments of {call.name!r} came. Make the call again."
     else:
         try:
             tool.arguments(args)

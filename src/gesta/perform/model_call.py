@@ -30,7 +30,7 @@ from gesta.kinds import (
     RequestContent,
     ThoughtContent,
 )
-from gesta.model.request import Delta, LocalModel, Parser, Piece, Reply, Request, native_by
+from gesta.model.request import CUT_SHORT, Delta, LocalModel, Parser, Piece, Reply, Request, native_by
 from gesta.perform.call_contents import checked_call, trace_of
 from gesta.perform.compaction import compact
 from gesta.perform.execution import Heading, LiveRun
@@ -323,5 +323,6 @@ def _record(agent: Agent, live: LiveRun, coming: Coming, completion: Entry, repl
         live.take_back(coming.message)
     if reply.calls and reply.text and coming.in_text:  # the record holds the words and the calls in one text
         live.tell(ThoughtEvent, reply.text, coming.message, last=True)
+    cut = (reply.finish_reason or "").lower() in CUT_SHORT
     for call in reply.calls:
-        live.write(checked_call(agent, call), completion.seq)
+        live.write(checked_call(agent, call, cut=cut and call is reply.calls[-1]), completion.seq)

@@ -20,6 +20,7 @@ from gesta.kinds import (
     ToolCallContent,
     ToolResultContent,
 )
+from gesta.model.request import Reply, ReplyCall
 from gesta.views.across import explain_run
 
 
@@ -80,6 +81,18 @@ async def test_a_tool_may_take_the_answer_and_ends_the_turn_with_it() -> None:
     (header,) = [each for each in contents if isinstance(each, RequestHeaderContent)]
     assert [tool["name"] for tool in header.tools or ()] == ["answer"]
     assert not any(isinstance(each, ToolCallContent) for each in contents), "no tool was called: it is the answer"
+
+
+async def test_an_answer_that_was_cut_off_before_its_members_came_is_not_one_of_defaults_alone() -> None:
+    @dataclass
+    class Verdict:
+        refund: bool = True
+
+    cut = Reply(calls=(ReplyCall("answer", "{}"),), finish_reason="length")
+    outcome, contents = await played(desk(cut, gesta.call("answer", refund=False), output=Output(Verdict, by="tool")))
+    assert outcome.value == Verdict(refund=False)
+    (told,) = [each.tool_result for each in contents if isinstance(each, ToolResultContent)]
+    assert told == "The reply was cut off before the arguments of 'answer' came. Make the call again."
 
 
 async def test_the_tool_of_the_answer_is_called_alone() -> None:

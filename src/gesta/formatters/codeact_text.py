@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 
 from gesta.formatters.text_form import FENCE, LineReader, TextForm, described, marker
 from gesta.message import Call
-from gesta.model.request import CUT_SHORT, Reply, ReplyCall
+from gesta.model.request import Reply, ReplyCall
 from gesta.prompt import observation_text
 
 CODE_ACT_PSEUDO_TOOL_NAME = "code_execution"
@@ -90,7 +90,7 @@ class CodeActReader(LineReader):
             return []
         code = "".join(self._code).strip("\r\n")
         code = code if "\n" in code else code.strip()
-        short = self.part == "code" and (reply.finish_reason or "").lower() in CUT_SHORT
+        short = self.part == "code" and reply.cut
         args = code if short else json.dumps({"code": code})
         return [ReplyCall(CODE_ACT_PSEUDO_TOOL_NAME, args)]
 

@@ -130,6 +130,11 @@ class Reply(Struct, frozen=True, kw_only=True):
     keep: bool = True
     """Whether the bytes of the reply are stored in the record; `False` for models that run in this process."""
 
+    @property
+    def cut(self) -> bool:
+        """Whether the provider cut the reply off, so that a part of the reply without an end is incomplete."""
+        return (self.finish_reason or "").lower() in CUT_SHORT
+
 
 class Delta(Struct, frozen=True):
     """A piece of a reply, sent to listeners and not stored."""

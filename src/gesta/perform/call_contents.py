@@ -133,14 +133,14 @@ NO_ARGUMENT = (
 )
 
 
-def checked_call(agent: Agent, call: ReplyCall, *, cut: bool = False) -> ToolCallContent:
+def checked_call(agent: Agent, call: ReplyCall, *, lost: bool = False) -> ToolCallContent:
     """Return the content to record for a tool call in a model's reply. An invalid call gets a content with the error.
 
     If the arguments are not a JSON object, the agent's `repair` function may correct them. It is called only for tools
     without effects and for tools that need approval.
 
     Args:
-        cut: whether the reply was cut off, and this is its last call. Then no arguments means that they were lost.
+        lost: whether the reply was cut off before the arguments of this call came.
     """
     args, wrong_text = _object(call.args)
     meta, problem = None, None
@@ -152,12 +152,12 @@ def checked_call(agent: Agent, call: ReplyCall, *, cut: bool = False) -> ToolCal
         meta, problem = {"raw_args": call.args}, f"The arguments of {call.name!r} {wrong_text}. Write a JSON object."
     elif SECRETS.search is not None and (secret := SECRETS.named_in(call.args)) is not None:
         problem = f"The arguments of {call.name!r} hold the secret {secret!r}. {NO_ARGUMENT}"
+    elif lost:
+        problem = f"The reply was cut off before the arguments of {call.name!r} came. Make the call again."
     elif call.name == ANSWER and agent.answers_by() == "tool":
         problem = f"Call {ANSWER!r} alone, when nothing else is to be called."
     elif tool is None:
         problem = no_such_tool(agent, call.name)
-    elif cut and not args:
-        problem = f"The reply was cut off before the arguments of {call.name!r} came. Make the call again."
     else:
         try:
             tool.arguments(args)

@@ -30,7 +30,7 @@ from gesta.kinds import (
     RequestContent,
     ThoughtContent,
 )
-from gesta.model.request import CUT_SHORT, Delta, LocalModel, Parser, Piece, Reply, Request, native_by
+from gesta.model.request import Delta, LocalModel, Parser, Piece, Reply, Request, native_by
 from gesta.perform.call_contents import checked_call, trace_of
 from gesta.perform.compaction import compact
 from gesta.perform.execution import Heading, LiveRun
@@ -237,7 +237,12 @@ async def _read_pieces(
 
 
 def _gives_answer(agent: Agent, reply: Reply) -> bool:
-    """Return whether a reply calls only the tool by which the model gives its answer; see `Output.by`."""
+    """Return whether a reply calls only the tool by which the model gives its answer; see `Output.by`.
+
+    A call without arguments, in a reply that was cut off, gives no answer.
+    """
+    if reply.calls[-1].args in ("", "{}") and reply.cut:
+        return False
     return agent.answers_by() == "tool" and all(call.name == ANSWER for call in reply.calls)
 
 
@@ -323,6 +328,6 @@ def _record(agent: Agent, live: LiveRun, coming: Coming, completion: Entry, repl
         live.take_back(coming.message)
     if reply.calls and reply.text and coming.in_text:  # the record holds the words and the calls in one text
         live.tell(ThoughtEvent, reply.text, coming.message, last=True)
-    cut = (reply.finish_reason or "").lower() in CUT_SHORT
     for call in reply.calls:
-        live.write(checked_call(agent, call, cut=cut and call is reply.calls[-1]), completion.seq)
+        lost = call is reply.calls[-1] and call.args in ("", "{}") and reply.cut
+        live.write(checked_call(agent, call, lost=lost), completion.seq)

@@ -26,6 +26,7 @@ from gesta.kinds import (
     SignalContent,
     ToolResultContent,
 )
+from gesta.model.request import Reply
 from gesta.models.scripted import Keyless, spoken
 from gesta.store import Lease, Letter
 from gesta.stores.memory import MemoryStore
@@ -162,6 +163,17 @@ async def test_a_model_that_says_nothing_fails_the_turn(script: list[str], type_
     assert outcome.reason == "failed"
     assert outcome.error is not None
     assert outcome.error.type == type_
+
+
+async def test_who_gets_nothing_is_told_the_providers_reason() -> None:
+    empty = Reply(finish_reason="max_output_tokens")
+    async with gesta.open() as record:
+        outcome = await record.run(gesta.Agent("desk", model=gesta.scripted(empty, empty), policy=QUICK), "hi")
+    assert outcome.error is not None
+    assert outcome.error.message == (
+        "The model answered with nothing (no text, no tool call) 2 times in a row. "
+        "The provider's reason was 'max_output_tokens'."
+    )
 
 
 async def test_an_empty_reply_is_asked_for_once_more() -> None:

@@ -318,6 +318,8 @@ def _empty(agent: Agent, turn: Turn) -> Finish | None:
     if asks_again(agent, turn):
         return None
     message = f"The model answered with nothing (no text, no tool call) {turn.empty} times in a row."
+    if turn.finish is not None:
+        message += f" The provider's reason was {turn.finish[:100]!r}."
     return Finish("failed", Error(type="EmptyReply", message=message))
 
 

@@ -59,6 +59,8 @@ class Turn(Struct):
     """Number of times that the model was told to correct its answer in this turn."""
     empty: int = 0
     """Number of replies in a row without text and calls."""
+    finish: str | None = None
+    """The provider's reason why the last completion ended."""
     reply: int | None = None
     """Seq of a completion without calls, which can become the answer; `None` if there is none."""
     text: str = ""
@@ -211,7 +213,8 @@ class Turn(Struct):
             counts: the tokens of the request and the completion; `None` if the provider did not count them.
         """
         self.requests, self.faults = self.requests + 1, 0
-        paused = content.finish_reason == PAUSED
+        self.finish = content.finish_reason
+        paused = self.finish == PAUSED
         self.reply, self.text = None if paused else seq, content.output
         self.empty = 0 if paused or content.output.strip() else self.empty + 1
         if counts is None:

@@ -1,6 +1,7 @@
 """Law 10: a run taken again against its own record has no effect and gives the same entries, or names the first other one."""
 
 import tempfile
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -139,6 +140,26 @@ class Distant(MemoryStore):
         for _ in range(3):
             await anyio.lowlevel.checkpoint()
         return await super().inbox(run)
+
+
+@pytest.mark.anyio
+async def test_a_time_that_a_program_noted_is_the_time_that_its_replay_goes_on_with() -> None:
+    helper = gesta.Agent("helper", gesta.scripted("Helped."))
+    times = (datetime(2030, 1, 1, microsecond=each, tzinfo=UTC) for each in range(1000))
+
+    async def program(verbs: gesta.Verbs, _text: str) -> dict[str, str]:
+        began, noted = verbs.now("began"), verbs.now("noted")
+        said = await verbs.call(helper, f"It is {noted.isoformat()}.", "help")
+        await verbs.ask("ok", f"{said.text} At {verbs.now('helped').isoformat()}?")
+        return {"began": began.isoformat(), "ended": verbs.now("ended").isoformat()}
+
+    acting = gesta.Agent("boss", program=program, output=dict[str, str])
+    record = Record(MemoryStore(), address.bind, clock=lambda: next(times))
+    run = (await record.run(acting, "Go.", session="s")).run
+    await record.answer("s", "yes", by="ann")
+    assert (await record.resume(run, acting)).value["began"] < "2030-01-01T00:00:01"
+    found = await replay_run({row.run: await record.read(row.run) for row in await record.store.runs()}, run, acting)
+    assert found.first is None, described(found)
 
 
 @pytest.mark.anyio

@@ -7,13 +7,14 @@ that storing adds. Members that differ from run to run by nature, such as times 
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
 from typing import Any
 
 from msgspec import Struct
 
 from gesta.codec.rows import encode_content
 from gesta.entry import Cause, Entry, utc_time
-from gesta.kinds import Content, DecisionContent, Kind
+from gesta.kinds import Content, DecisionContent, KeyValueContent, Kind
 from gesta.state.steps import NOTE_NAME
 from gesta.text.objects import json_of
 
@@ -100,7 +101,7 @@ def counted(entry: Entry) -> dict[str, Any]:
     found = told(entry.content)
     for path in CHANCE.get(entry.kind, ()):
         _drop(found, path.split("."))
-    if entry.kind is Kind.KeyValue and _clock(entry, found.get("value")):
+    if noted_time([entry], 0) is not None:  # it differs wherever the code is run again
         found.pop("value")
     return found
 
@@ -188,11 +189,14 @@ def _drop(value: Any, path: list[str]) -> None:
         value.pop(path[0], None)
 
 
-def _clock(entry: Entry, value: Any) -> bool:
-    """Return whether a value is a time that a workflow read and recorded in this entry. It differs in every replay."""
-    if not entry.annotations or NOTE_NAME not in entry.annotations or not isinstance(value, str):
-        return False
+def noted_time(entries: Sequence[Entry], place: int) -> datetime | None:
+    """Return the time that a workflow read and recorded in the entry at a place; `None` if there is no such entry."""
+    entry = entries[place] if place < len(entries) else None
+    if entry is None or NOTE_NAME not in (entry.annotations or {}):
+        return None
+    value = entry.content.value if isinstance(entry.content, KeyValueContent) else None
     try:
-        return utc_time(value).tzinfo is not None
+        time = utc_time(value) if isinstance(value, str) else None
     except ValueError:
-        return False
+        return None
+    return time if time is not None and time.tzinfo is not None else None

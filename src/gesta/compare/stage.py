@@ -22,7 +22,7 @@ from anyio.lowlevel import checkpoint
 from gesta.codec.blobs import Blobs
 from gesta.codec.rows import encode_content, from_row, to_row
 from gesta.compare.outside import RECONCILED, by_letter, by_tool, from_outside, unmoved
-from gesta.compare.same import Difference, by_lot, difference
+from gesta.compare.same import Difference, by_lot, difference, noted_time
 from gesta.entry import GENESIS, Entry, Row, utc_text
 from gesta.errors import BrokenRecord, WriteFailed
 from gesta.function_tool.context import Done, NotDone, Unknown
@@ -105,8 +105,9 @@ class Stage:
         return self.recorded[self.done :]
 
     def now(self) -> datetime:
-        """Return the time of the replay, which is the time of the next recorded entry, or else of the last entry."""
-        return (self.next or self.recorded[-1]).at
+        """Return the time that a program noted in the entry to be written, or else that of the next or last entry."""
+        noted = noted_time(self.recorded, self.done if self.journal is None else self.journal.head)
+        return noted or (self.next or self.recorded[-1]).at
 
     def copy(self, entry: Entry) -> None:
         """Add the next recorded entry unchanged to the replayed ones."""

@@ -109,6 +109,21 @@ async def test_a_question_has_its_words_and_the_schema_of_its_answer() -> None:
             assert await record.answer(one.run, "L", one.of, by="ann")
 
 
+async def test_a_question_is_shown_and_answered_beside_a_run_that_failed_with_many_words() -> None:
+    async def failing(_verbs: gesta.Verbs, _text: str) -> str:
+        raise ValueError("no " * 100_000)
+
+    async def program(verbs: gesta.Verbs, text: str) -> str:
+        await verbs.call(gesta.Agent("finder", program=failing), text, "find")
+        return str(await verbs.ask("size", "Which size?"))
+
+    agent = gesta.Agent("shop", program=program)
+    async with gesta.open() as record:
+        one = await read_elsewhere(record, await record.run(agent, "A shirt.", session="s"))
+        await record.answer(one, "L", by="ann")
+        assert (await record.resume("s", agent)).answer == "L"
+
+
 async def test_a_doubt_says_since_when_and_which_process_made_the_attempt() -> None:
     async with gesta.open() as record:
         outcome = await record.run(clerk(gesta.call("order"), tools=[order]), "Order.", session="s")

@@ -18,7 +18,7 @@ from gesta.entry import fold, utc_time
 from gesta.errors import BrokenRecord, GestaError
 from gesta.events import Outcome
 from gesta.kinds import AnswerContent, ApprovalContent, BeginContent, EndContent, Kind, ResolutionContent
-from gesta.log.journal import read
+from gesta.log.journal import entry_of, read
 from gesta.loop import outcome_of
 from gesta.state.opening import Opening, check_same
 from gesta.state.run import RunState, RunView
@@ -134,9 +134,9 @@ async def last_end(store: Store, row: RunRow) -> EndContent | None:
     last = next(iter(await store.read(row.run, row.head - 1)), None)
     if last is None:  # it was pruned
         return EndContent()
-    content = decode_content(last.content, {}) if last.kind == Kind.End else None
+    content = (await entry_of(store, last)).content if last.kind == Kind.End else None
     begins = await store.read(row.run, last.span - 1, last.span) if isinstance(content, EndContent) else []
-    begun = [decode_content(begin.content, {}) for begin in begins]
+    begun = [(await entry_of(store, begin)).content for begin in begins]
     turn = any(isinstance(each, BeginContent) and each.role == "turn" for each in begun)
     return content if turn and isinstance(content, EndContent) else None
 

@@ -234,6 +234,15 @@ async def test_copies_of_one_record_and_copies_that_nobody_adopted_move_nothing(
         await store.close()
 
 
+async def test_a_run_that_was_cancelled_with_many_words_is_moved() -> None:
+    here, there = MemoryStore(), MemoryStore()
+    record, till = Record(here, address.bind), Till()
+    run = (await record.run(payer(till), "Pay.", session="s")).run
+    await record.cancel(run, by="ann", reason="no " * 100_000)
+    await push(here, there, moved_by="ann")
+    assert (await goes_on(here, run), await goes_on(there, run)) == (False, True)
+
+
 async def test_a_mirror_whose_record_is_lost_goes_on_once_somebody_says_so() -> None:
     here, there = MemoryStore(), MemoryStore()
     await append_many(here, "r", 2)

@@ -16,19 +16,19 @@ from itertools import groupby
 import msgspec
 from msgspec import Struct
 
-from gesta.codec.rows import blob_names, decode_content, to_row
+from gesta.codec.rows import blob_names, to_row
 from gesta.entry import GENESIS, Entry
 from gesta.errors import BrokenRecord, RecordError, RunHeld, RunMirrored
 from gesta.integrity.tombstones import NAME, SESSION
 from gesta.kinds import SignalContent
-from gesta.log.journal import utc_now
+from gesta.log.journal import read, utc_now
 from gesta.log.shared import base_of
 from gesta.state.opening import shielded
 from gesta.store import Batch, Lease, Store
 
 RUNS = "SELECT run, min(seq) AS first, max(seq) AS last FROM entries GROUP BY run ORDER BY min(pos)"
 ROWS = "SELECT pos, run, seq FROM entries WHERE pos > ? ORDER BY pos LIMIT ?"
-SIGNALS = "SELECT content FROM entries WHERE run = ? AND kind = 'signal' ORDER BY seq DESC"
+SIGNALS = "SELECT seq FROM entries WHERE run = ? AND kind = 'signal' ORDER BY seq DESC"
 SPANS = """SELECT max(CASE WHEN kind = 'begin' AND content LIKE '%"role":"turn"%' THEN seq END), min(seq)
     FROM entries WHERE run = ?"""
 PAGE = 500
@@ -280,10 +280,10 @@ def _immovable(source: Store, target: Store, one: Held) -> str:
 
 async def _moved(store: Store, run: str) -> str:
     """Return the id of the record to which a run was last moved; empty if it was never moved."""
-    for (text,) in (await store.sql(SIGNALS, (run,))).rows:
-        content = decode_content(str(text), {})
-        if isinstance(content, SignalContent) and content.name == "moved":
-            return content.to or ""
+    for (seq,) in (await store.sql(SIGNALS, (run,))).rows:
+        for entry in await read(store, run, int(seq) - 1, int(seq)):
+            if isinstance(entry.content, SignalContent) and entry.content.name == "moved":
+                return entry.content.to or ""
     return ""
 
 

@@ -188,6 +188,19 @@ async def test_a_program_that_catches_what_stops_it_waits_all_the_same(program: 
     assert answer == ("Paid." if program is caught else "Paid., It is due.")
 
 
+async def test_a_step_that_is_faster_than_a_sleep_beside_it_ends_the_turn() -> None:
+    quick = gesta.Agent("quick", model=gesta.scripted("Here."))
+
+    async def race(verbs: gesta.Verbs, text: str) -> str:
+        asked, slept = asyncio.create_task(verbs.call(quick, text, "ask")), asyncio.create_task(verbs.sleep("end", 60))
+        await asyncio.wait([asked, slept], return_when=asyncio.FIRST_COMPLETED)
+        slept.cancel()
+        return asked.result().text if asked.done() else "too late"
+
+    async with gesta.open() as record:
+        assert (await record.run(gesta.Agent("desk", program=race), "Well?")).answer == "Here."
+
+
 async def test_a_wait_that_was_once_over_is_not_repeated_if_the_clock_is_set_back() -> None:
     now = [datetime(2026, 1, 1, tzinfo=UTC)]
 

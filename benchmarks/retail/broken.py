@@ -207,7 +207,7 @@ FAULTS: dict[str, Spoil] = {
     "10 MB of text": said_with_it("0123456789 abcde" * (MEGABYTES_10 // 16)),
     "lone surrogates in text": said_with_it("half \ud83d a pair \ude00 \udc80"),
     "lone surrogate in arguments": arguments_as(lambda text: text.replace('": "', '": "\\ud83d', 1)),
-    "NaN in arguments": arguments_as(lambda text: text.replace('": "', '": NaN, "x": "', 1), "Expected `str`, got"),
+    "NaN in arguments": arguments_as(lambda text: text.replace('": "', '": NaN, "x": "', 1), "NaN is not JSON"),
     "5,000 digits in arguments": arguments_as(lambda text: text.replace('": "', f'": {DIGITS}, "x": "', 1), NO_OBJECT),
     "spaces in a tool's name": named(lambda name: name.replace("_", " ")),
 }

@@ -259,7 +259,7 @@ class Follower:
         return told
 
     def _take_entry(self, entry: Entry) -> list[Event]:
-        """Return the events to yield for an entry, and then the words that had to wait until these are yielded."""
+        """Return the events of an entry, and after them the words that were held back until these events."""
         if entry.seq <= self.runs[entry.run]:
             return []
         self.runs[entry.run] = entry.seq

@@ -97,7 +97,7 @@ class Presence:
         """Lock a byte of the file. Raises OSError where the file system has no such locks.
 
         Args:
-            descriptor: opened for reading and writing; the byte is unlocked when all its copies are closed.
+            descriptor: open for reading and writing; the lock is released when it and all copies of it are closed.
         """
         self.descriptor = descriptor
         self.process = f"{secrets.token_hex(8)}.{place(descriptor)}"

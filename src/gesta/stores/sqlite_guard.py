@@ -10,7 +10,7 @@ Each process that writes also has a shared lock on the byte LOG of the file unti
 file can find out whether another one writes to a log that was removed.
 
 All stores of this process that write one file share a `Hold`: two descriptors, which are closed last. Their locks show
-other processes that this process runs, and decide who writes next.
+to other processes that this process is running, and decide who writes next.
 """
 
 import errno

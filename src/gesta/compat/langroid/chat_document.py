@@ -87,7 +87,7 @@ class ChatDocMetaData(Struct, kw_only=True):
     """Whether the document contains text from outside, such as a person's text."""
 
     def __post_init__(self) -> None:
-        """Set `tools_from_agent` (the tool messages come from an agent) if the sender is the model."""
+        """Set `tools_from_agent` if the sender is the model: its tool messages do not come from a person."""
         self.tools_from_agent |= self.sender == Entity.LLM
 
 

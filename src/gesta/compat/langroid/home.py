@@ -58,8 +58,8 @@ class Home:
     def end_now(self, work: Coroutine[Any, Any, T], twin: str) -> T:
         """Run a coroutine that awaits only operations of the record, and return its result.
 
-        If the home opened the record itself, this also works while an event loop is running. With a record that the
-        program opened, GestaError is then raised; it advises the asynchronous method `twin`.
+        While an event loop is running, this works only if the home opened the record itself. If the program opened the
+        record, GestaError is raised. Its message says to use the asynchronous method `twin` instead.
         """
         return self.wait_for(lambda: work, twin) if isinstance(self._given, Record) else drive(work)
 

@@ -249,7 +249,7 @@ class TaskRules(Struct, eq=False, metaclass=Spelled):
         """Return whether the task is done, and its status. A subclass may define other rules.
 
         Args:
-            result: the answer to check; by default the document that waits for an answer.
+            result: the document to check; by default the task's pending message, which is the newest one.
             r: the responder that gave `result`.
         """
         turn, pending = self.verbs.live.state.turn, result or self.pending_message

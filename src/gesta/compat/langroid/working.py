@@ -161,7 +161,7 @@ class Working(Toolset):
 
     @asynccontextmanager
     async def working(self) -> AsyncIterator[RunContext]:
-        """Yield the context of the agent's current run. Without one, open the agent's own run during the block."""
+        """Yield the context of the agent's current run. If there is none, open its own run until the block ends."""
         if self._context is not None:
             yield self._context
             return

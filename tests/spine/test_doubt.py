@@ -14,7 +14,6 @@ import pytest
 
 from gesta.errors import InDoubt
 from gesta.function_tool.doubt import in_doubt
-from gesta.kinds import Error
 from gesta.perform.call_contents import result_of
 from gesta.perform.threads import Returned
 
@@ -172,7 +171,9 @@ def test_an_exception_whose_attributes_raise_is_decided_by_the_rest() -> None:
     assert not in_doubt(Bare())
     assert in_doubt(type("BareTimeout", (Bare, TimeoutError), {})())
     told = result_of(Returned(failure=Bare()), None, 1)
-    assert (told.tool_result, told.error) == ("Bare", Error(type="Bare", message=""))
+    assert told.tool_result == "Bare"
+    assert told.error is not None
+    assert (told.error.type, told.error.message) == ("Bare", "")  # whether there is a traceback depends on the Python
 
 
 def test_an_exception_that_caused_itself_is_looked_at_once() -> None:

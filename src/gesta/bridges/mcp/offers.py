@@ -199,7 +199,7 @@ def unusable(each: Mapping[str, Any]) -> str | None:
     if not isinstance(properties, dict) or not all(isinstance(part, dict | bool) for part in properties.values()):
         return "the properties of its schema are not schemas"
     if not isinstance(required, list) or not all(isinstance(key, str) for key in required):
-        return "its schema requires what are not names"
+        return "its schema requires members that are not names"
     if (each.get("execution") or {}).get("taskSupport") == "required":
         return "it can only be called as a task of MCP"
     problem = _odd(schema, MOST_DEEP)

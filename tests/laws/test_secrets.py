@@ -225,6 +225,7 @@ def test_no_form_of_a_secret_is_in_a_record_or_an_export(case: tuple[str, str, s
 
 @pytest.mark.parametrize("value", ["EMPTY", "ollama", "1234567", "x " * 3])
 def test_a_short_key_blanks_out_no_words(value: str) -> None:
+    SECRETS.forget()
     SECRETS.add("key", value)
     assert SECRETS.search is None
     with pytest.raises(AgentError, match=r"The secret 'pin' has \d characters, expected at least 8: a shorter text"):

@@ -9,7 +9,7 @@ from typing import Any
 from gesta.cli.layout import page_width, table, wrap
 from gesta.cli.pages import kinds_of, reading
 from gesta.cli.record_options import FindOptions, StatsOptions
-from gesta.cli.talk import BOLD, Stop, colours, harmless, json_line, put, put_all, say, styled
+from gesta.cli.talk import BOLD, Stop, colours, count, harmless, json_line, put, put_all, say, styled
 from gesta.cli.times import point
 from gesta.errors import nearest
 from gesta.record.record import Record
@@ -98,9 +98,9 @@ def stats(options: StatsOptions) -> None:
     unknown = sum(each.unknown_usage for each in found.values())
     unpriced = sum(each.unpriced for each in found.values())
     if unknown:
-        say(f"{unknown:,} answers came without a count of tokens.")
+        say(f"{count(unknown, 'answer')} came without a count of tokens.")
     if unpriced:
-        say(f"No price is on record of {unpriced:,} answers: an account is kept where a budget is set.")
+        say(f"No price is on record of {count(unpriced, 'answer')}: an account is kept where a budget is set.")
 
 
 EVERY = ("requests", "faults", "tokens in", "tokens out", "cost", "p50 ms", "p90 ms", "p99 ms", "calls", "errors")

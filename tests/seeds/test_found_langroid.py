@@ -742,17 +742,21 @@ def test_a_sub_task_ends_when_the_time_of_its_parent_is_over() -> None:
     assert 0 < len(below.trail) < 45
 
 
+class Wiper(lr.ToolMessage):
+    """A tool message whose handling a person has to approve."""
+
+    request: str = "wiper"
+    purpose: str = "To wipe."
+    _tool_approval = True
+
+    def handle(self) -> str:
+        """Wipe."""
+        return "wiped"
+
+
 def test_a_task_that_goes_on_when_its_time_is_over_has_said_what_it_had_said_before() -> None:
     now = [datetime(2026, 1, 1, tzinfo=UTC)]
     record = Record(inline_store(":memory:"), bind, clock=lambda: now[0])
-
-    class Wiper(lr.ToolMessage):
-        request: str = "wiper"
-        purpose: str = "To wipe."
-        _tool_approval = True
-
-        def handle(self) -> str:
-            return "wiped"
 
     def made() -> lr.Task:
         desk = agent("a", "text 0", '{"request": "wiper"}', record=record, handle_llm_no_tool="go on")
@@ -902,14 +906,6 @@ def test_an_agent_that_a_model_made_goes_on_when_a_person_answers_two_days_later
     says = {"go": part, "wipe it": '{"request": "wiper"}', "Observation: wiped": "DONE it is wiped"}
     now = [datetime(2026, 1, 1, tzinfo=UTC)]
     record = Record(inline_store(":memory:"), bind, clock=lambda: now[0])
-
-    class Wiper(lr.ToolMessage):
-        request: str = "wiper"
-        purpose: str = "To wipe."
-        _tool_approval = True
-
-        def handle(self) -> str:
-            return "wiped"
 
     def made() -> lr.Task:
         model = gesta.function(lambda messages, _: says.get(messages[-1]["content"], "DONE it is wiped"))

@@ -89,6 +89,7 @@ def _least(own: float | None, allowed: Any) -> float | None:
 def need(agent: Agent, budget: Budget, state: RunState) -> Amount:
     """Return the greatest possible cost of the next request: the cost of its prompt and of the longest reply."""
     prompt, before, header = state.weight.tokens, state.weight.header, state.header
+    # Instructions that a function makes are known only from the header that this turn wrote.
     if isinstance(agent.instructions, str) or header is None or state.turn is None or not state.turn.headed:
         header = agent.formats().dress(agent.offering(state.tool_state).header())
     if before is not None:  # what the provider counted contains it

@@ -255,7 +255,8 @@ def _calls(agent: Agent, state: RunState) -> Use | Wait | None:
     for call in state.current():
         found = course(agent, call, state, doubted)
         if found == "run":
-            run += [call] if not waits or agent.policy.parallel > 1 else []  # with 1, calls keep their order
+            if not waits or agent.policy.parallel > 1:  # with 1, calls keep their order
+                run.append(call)
         elif found == "settle":
             settle.append(call)
         elif found != "close":

@@ -52,10 +52,9 @@ async def _played(agent: Agent, verbs: Verbs, live: LiveRun) -> Finish | None:
     assert turn is not None and agent.program is not None
     try:
         given = await _left_at_once(_awaitable(agent, agent.program(verbs, turn.task)), live)
+        # A program may catch what stops it, as `gather(..., return_exceptions=True)` does. That answer does not count.
         if verbs.left and any(each.what != "timer" for each in verbs.waits):
-            return (
-                None  # it caught what stops it, as `gather(..., return_exceptions=True)` does: that answer is none yet
-            )
+            return None
         text, value = (given.text, given.value) if isinstance(given, Answer) else (None, given)
         value = "" if value is None and agent.output is None else plain(value)
         causes = verbs.sources or _last(live)

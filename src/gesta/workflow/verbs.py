@@ -249,8 +249,8 @@ class Verbs(ProgramTurn):
         """Wait until a time, or for some seconds, and return the time at which the wait was due to end.
 
         A finished wait is not repeated, even if the clock is set back: the times of later entries tell that it was due.
-        A wait of more than a second stops the program and leaves the turn open; `gesta
-        work` continues the turn when it is due.
+        A wait of more than a second stops the program and leaves the turn open; `gesta work` continues the turn when it
+        is due.
         """
         due = until if isinstance(until, datetime) else self.live.clock() + timedelta(seconds=until)
         due = self.note(name, TimerContent(due_at=due, key=name), [self.question])[0].due_at
